@@ -155,7 +155,7 @@ func TestIncomplete(t *testing.T) {
 		"version v2 has no APIs":                            func(s *Service) { s.Versions[1].APIs = nil },
 		"v1 cannot be served over data of v2: add transfor": func(s *Service) { s.Versions[1].Before = nil },
 		"version v1 has no Mount, and there are no Stacks":  func(s *Service) { s.Versions[0].Mount = nil },
-		"no configuration: give one with --config FILE":     func(*Service) {},
+		"no configuration given: use --config FILE":         func(*Service) {},
 		"--log-level \"loud\": use debug, info, warn or er": func(s *Service) { s.Name = "loud" },
 	} {
 		s := Service{Versions: good()}

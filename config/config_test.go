@@ -210,7 +210,7 @@ func TestRefusals(t *testing.T) {
 		{"hook with a user", "copy:", "hooks: [{name: a, url: 'https://me:hidden@a/'}]\ncopy:", `bbs.yaml:4: hooks[0].url: want https://host/path or http://host:port/path, without a user`},
 		{"hook with an empty url", "copy:", "hooks: [{name: a, url: $(EMPTY)}]\ncopy:", `bbs.yaml:4: hooks[0].url: missing, want https://host/path or http://host:port/path`},
 		{"hook with a short secret", "copy:", "hooks: [{name: a, url: 'https://a', secret: $(PASSWORD)}]\ncopy:", `bbs.yaml:4: hooks[0].secret: want at least 16 characters that nobody can guess, such as those of 'openssl rand -base64 24'`},
-		{"hook with a secret that is no base64", "copy:", "hooks: [{name: a, url: 'https://a', secret: 'whsec_hidden-hidden-'}]\ncopy:", `bbs.yaml:4: hooks[0].secret: want base64 behind whsec_`},
+		{"hook with a secret that is no base64", "copy:", "hooks: [{name: a, url: 'https://a', secret: 'whsec_hidden-hidden-'}]\ncopy:", `bbs.yaml:4: hooks[0].secret: want base64 after whsec_`},
 		{"hook for another event", "copy:", "hooks: [{name: a, url: 'https://a', events: [switch]}]\ncopy:", `bbs.yaml:4: hooks[0].events[0]: "switch": want one of begin, ready, retry, switched, aborted, parked, fence-broken, completed`},
 		{"hook for an event twice", "copy:", "hooks: [{name: a, url: 'https://a', events: [begin, begin]}]\ncopy:", `bbs.yaml:4: hooks[0].events[1]: "begin": given twice`},
 		{"hook with a long timeout", "copy:", "hooks: [{name: a, url: 'https://a', timeout: 1h}]\ncopy:", `bbs.yaml:4: hooks[0].timeout: "1h": want a duration from 1s to 5m0s, such as 10s`},

@@ -97,7 +97,7 @@ func (r *reader) address(m map[string]node, h *Hook) {
 		r.fail(m["secret"], "", "want at least 16 characters that nobody can guess, such as those of 'openssl rand -base64 24'")
 	case standard:
 		if _, err := base64.StdEncoding.DecodeString(encoded); err != nil {
-			r.fail(m["secret"], "", "want base64 behind whsec_")
+			r.fail(m["secret"], "", "want base64 after whsec_")
 		}
 	}
 }

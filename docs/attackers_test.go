@@ -22,7 +22,7 @@ func TestAttackersAreLimited(t *testing.T) {
 	}
 	tests, _ := inventory(t)
 	text := read(t, "security.md")
-	_, part, found := strings.Cut(text, "### What each of them can do to what\n")
+	_, part, found := strings.Cut(text, "### What each attacker can do\n")
 	part, _, end := strings.Cut(part, "\n## ")
 	if !found || !end {
 		t.Fatal("security.md has no section of attackers and assets")

@@ -120,7 +120,7 @@ func TestBadInputOfRun(t *testing.T) {
 				insert(ctx, s, "v1", packageDoc("v1", "a", 0))
 				insert(ctx, s, "v2", packageDoc("v2", "b", 0))
 			},
-			want: []string{"v1 (packages) and v2 (packages)", "nothing says which is current", "initialVersion"},
+			want: []string{"v1 (packages) and v2 (packages)", "nothing shows which version is current", "initialVersion"},
 		},
 		{
 			name: "unknown initial version", edit: replace("initialVersion: v1", "initialVersion: v3"),

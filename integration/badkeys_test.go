@@ -108,10 +108,10 @@ func TestMissingKeyIsRefused(t *testing.T) {
 		key  string
 		want []string
 	}{
-		"other keys": {func(text string) string { return strings.ReplaceAll(text, "a001", "a002") }, string(key), []string{"records are under key a001, which is not one of encryption.keys (a002): add the file of a001"}},
+		"other keys": {func(text string) string { return strings.ReplaceAll(text, "a001", "a002") }, string(key), []string{"records are encrypted with key a001, which is missing from encryption.keys (a002): add the file of a001"}},
 		"none at all": {func(text string) string {
 			return strings.Replace(text, "  encryption: "+keysSection("a001", "a001")+"\n", "", 1)
-		}, string(key), []string{"records are under key a001, which is not one of encryption.keys (there are none): add the file of a001"}},
+		}, string(key), []string{"records are encrypted with key a001, which is missing from encryption.keys (there are none): add the file of a001"}},
 		"other bytes":    {nil, "second", []string{"key a001 is another one here than the records were written with: correct the file of a001"}},
 		"cannot be read": {nil, "", []string{"encryption key a001", "holds no key"}},
 	} {

@@ -236,8 +236,8 @@ func TestCrossEnginePlan(t *testing.T) {
 	x.fillProcesses(ctx, server, 40)
 	report := s.plan(ctx)
 	for _, want := range []struct{ area, text string }{
-		{"server", "etcd 3."}, {"server", "MongoDB"}, {"privileges", "all was tried"}, {"load", "can be measured"}, {"limits", "takes records of up to 31."},
-		{"fence", "class uuid"}, {"copy", "all can be migrated"}, {"space", "are free"}, {"rollback", "proved: "}, {"rehearsal", "can make and drop"},
+		{"server", "etcd 3."}, {"server", "MongoDB"}, {"privileges", "all of this was tried"}, {"load", "can be measured"}, {"limits", "accepts records of up to 31."},
+		{"fence", "class uuid"}, {"copy", "all can be migrated"}, {"space", "are free"}, {"rollback", "proved: "}, {"rehearsal", "can create and drop"},
 	} {
 		if c := finding(report, want.area, want.text); c == nil || c.GetVerdict() == dbv1.PlanCheck_FAILED {
 			t.Errorf("nothing of %s that says %q", want.area, want.text)
@@ -351,7 +351,7 @@ func TestCrossEngineEnd(t *testing.T) {
 	s.kill(x.controller)
 	s.etcdBecomes(ctx, nil)
 
-	s.refusesToRun(ctx, nil, "v1 of "+s.name+" has lived in it", "run 'dbcontroller recover'")
+	s.refusesToRun(ctx, nil, "v1 of "+s.name+" used it", "run 'dbcontroller recover'")
 	r := s.recover(ctx, "--dry-run")
 	for _, want := range []string{"found: v1 in etcd://", "not the current version then", "found: v2 in mongodb://", "decided: v2 is the current version"} {
 		if r.code != 0 || !strings.Contains(r.stderr, want) {

@@ -15,8 +15,8 @@ func TestBadInputOfFixtures(t *testing.T) {
 	s.edit(replace("apiVersion: v2", "apiVersion: v2\n  fixtures: [{kind: secrets, file: start.jsonl}]"))
 	s.refusesToServe(ctx, "fixtures of v2", "start.jsonl", "no such file")
 	s.write("start.jsonl", `{"_id": "a"}`+"\n"+`{"name": "b"}`)
-	s.refusesToServe(ctx, "fixtures of v2", "start.jsonl:2", "its _id is no text")
+	s.refusesToServe(ctx, "fixtures of v2", "start.jsonl:2", "its _id is not a text")
 	s.write("start.jsonl", `{"_id": "a"}`)
 	s.edit(replace("kind: secrets,", "kind: secret,"))
-	s.refusesToServe(ctx, "fixtures of v2", "secret", "no kind of it", "secrets")
+	s.refusesToServe(ctx, "fixtures of v2", "secret", "it has no kind", "secrets")
 }

@@ -72,7 +72,7 @@ func (s *system) met(ctx context.Context, fence record.FenceClass) {
 	})
 	defer g.Wait()
 	defer stop()
-	want := `STILL USED +packages of v1, which the switch left: .*; met: .*old-shop \(mongo-go-driver \S+\) at 127\.0\.0\.1`
+	want := `STILL USED +packages of v1, which the switch left: .*; seen: .*old-shop \(mongo-go-driver \S+\) at 127\.0\.0\.1`
 	if fence == record.FenceView {
 		want = strings.Replace(want, "left: .*;", `left: [1-9][\d,]* reads, [1-9][\d,]* refused writes, last .*;`, 1)
 	}

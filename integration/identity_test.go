@@ -64,9 +64,9 @@ func TestIdentityWrongSource(t *testing.T) {
 	other := newSystem(ctx, t, settings{copy: "{auto: true, workers: 2}"})
 	insert(ctx, other, "v1", packageDoc("v1", "other", 0))
 	wrong := []string{"run", "--config", s.edited("wrong.yaml", s.db["v1"].Name(), other.db["v1"].Name()), "--api-listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"}
-	execute(ctx, t, s.env, wrong...).refuses(t, "database of v1", "nothing of "+s.name+" was ever in it", "correct its endpoint, or its database or prefix, in dbs")
+	execute(ctx, t, s.env, wrong...).refuses(t, "database of v1", s.name+" was never in it", "correct its endpoint, or its database or prefix, in dbs")
 	other.controller("other", breakPoint{}).ready(ctx)
-	execute(ctx, t, s.env, wrong...).refuses(t, "database of v1", "it is database ", "and the deployment means ", "correct its endpoint, or its database or prefix, in dbs")
+	execute(ctx, t, s.env, wrong...).refuses(t, "database of v1", "it is database ", "but the deployment uses ", "correct its endpoint, or its database or prefix, in dbs")
 	config := s.config
 	s.config = s.dir + "/wrong.yaml"
 	s.refusesToServe(ctx, "database of v1", "it is database ", "correct its endpoint")
@@ -92,7 +92,7 @@ func TestIdentityTwoSpellings(t *testing.T) {
 	// Another spelling, which the configuration cannot see through.
 	uri := mongotest.Server(t).URI()
 	s.refusesToRun(ctx, []string{"MONGO_V2=" + strings.Replace(uri, "127.0.0.1", "localhost", 1)},
-		"database of v2", "it is that of v1 under another name", "give the entries v1 and v2 of dbs each a database of its own")
+		"database of v2", "it is the database of v1 under another name", "give the entries v1 and v2 of dbs separate databases")
 }
 
 // TestIdentityTwoDeployments: a second deployment that names a database in which another one
@@ -215,9 +215,9 @@ func TestEmptyEtcd(t *testing.T) {
 	if said := tail(c.output(), 1); !strings.Contains(said, "etcd no longer has the deployment that this controller works for") || !strings.Contains(said, "dbcontroller recover") {
 		t.Errorf("the controller ends with %s", said)
 	}
-	s.refusesToRun(ctx, nil, "database of v1", "v1 of "+s.name+" has lived in it (last seen in epoch 2 with another current version)",
-		"etcd has no such deployment", "run 'dbcontroller recover'", "never started anew")
-	s.refusesToServe(ctx, "has lived in it", "dbcontroller recover")
+	s.refusesToRun(ctx, nil, "database of v1", "v1 of "+s.name+" used it (last seen in epoch 2 with another current version)",
+		"etcd has no such deployment", "run 'dbcontroller recover'", "never start it from the beginning")
+	s.refusesToServe(ctx, " used it", "dbcontroller recover")
 }
 
 // TestRecover: a deployment that etcd has lost after a switch is rebuilt, with everything
@@ -269,7 +269,7 @@ func TestRecover(t *testing.T) {
 		}
 		right := s.recover(ctx).confirmation(t)
 		for _, wrong := range []string{s.name, strings.Replace(right, "replicaSet/", "replicaSet/0", 1), strings.Replace(right, s.name, "services/other/deployments/x", 1)} {
-			want := `nothing is written yet, for "` + wrong + `" confirms something else: to write it, stop all servers and give --confirm ` + right
+			want := `nothing is written yet, because "` + wrong + `" confirms something else: to write it, stop all servers and give --confirm ` + right
 			if r := s.recover(ctx, "--confirm", wrong); r.code == 0 || !strings.Contains(r.stderr, want) {
 				t.Errorf("confirmed with another one's: %+v", r)
 			}
@@ -340,7 +340,7 @@ func TestRecoverStartsOver(t *testing.T) {
 func (s *system) saysLost(ctx context.Context, c *child, lost, served string) {
 	s.t.Helper()
 	names := func(text string) bool {
-		return strings.Contains(text, "database of "+lost) && strings.Contains(text, "it is empty or another one")
+		return strings.Contains(text, "database of "+lost) && strings.Contains(text, "it is empty or the wrong database")
 	}
 	_, operator := c.addresses()
 	eventually(ctx, s.t, "the controller says that "+lost+" is lost, and serves "+served, func() error {

@@ -41,7 +41,7 @@ func TestNewServiceBeginsAtTheNewestVersion(t *testing.T) {
 		api, _ := c.addresses()
 		return execute(ctx, t, s.env, append(args, "--server", api)...)
 	}
-	if r := dbc("create", "deployment", "--initial-version", "v1"); r.code != 0 || !strings.Contains(r.stderr, "is there already, at v2") {
+	if r := dbc("create", "deployment", "--initial-version", "v1"); r.code != 0 || !strings.Contains(r.stderr, "exists already, at v2") {
 		t.Errorf("exit code %d: %s%s", r.code, r.stdout, r.stderr)
 	}
 	dbc("create", "deployment", "--initial-version", "v1", "--ring-size", "4").refuses(t, "has a ring of 8")

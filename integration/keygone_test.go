@@ -69,7 +69,7 @@ func TestRollbackWithoutItsKey(t *testing.T) {
 		return nil
 	})
 	s.unchanged(ctx, t, func() {
-		back().refuses(t, "begin-upgrade: records of v1 are under key a001", "encryption.keys", "controller controller", "server server", "add the file of a001")
+		back().refuses(t, "begin-upgrade: records of v1 are encrypted with key a001", "encryption.keys", "controller controller", "server server", "add the file of a001")
 	})
 	planned := func(want []string, args ...string) {
 		t.Helper()
@@ -81,10 +81,10 @@ func TestRollbackWithoutItsKey(t *testing.T) {
 		}
 		t.Errorf("plan %v does not say %q: %+v", args, want, res)
 	}
-	planned([]string{"records of v1 are under key a001", "controller controller", "server server"}, "--server", api)
-	planned([]string{"records are under key a001", "add the file of a001"}, "--config", s.config)
+	planned([]string{"records of v1 are encrypted with key a001", "controller controller", "server server"}, "--server", api)
+	planned([]string{"records are encrypted with key a001", "add the file of a001"}, "--config", s.config)
 	// None is started without the key that would begin it later.
-	s.refusesToRun(ctx, nil, "database of v1", "records are under key a001", "add the file of a001")
+	s.refusesToRun(ctx, nil, "database of v1", "records are encrypted with key a001", "add the file of a001")
 
 	s.kill(controller)
 	eventually(ctx, t, "the lease of the controller ends", func() error {
@@ -103,7 +103,7 @@ func TestRollbackWithoutItsKey(t *testing.T) {
 	// What the controller said of its keys goes with it too, but may be seen for a moment longer.
 	eventually(ctx, t, "the rollback without a controller says what is found at the server", func() error {
 		offline := execute(ctx, t, s.env, "rollback", "--to-snapshot", "--offline", "--config", emergency, "--dry-run")
-		if want := "found: records of v1 are under key a001, which is not one of encryption.keys any more, or another one, at server server: "; offline.code != 0 || !strings.Contains(offline.stderr, want) {
+		if want := "found: records of v1 are encrypted with key a001, which is missing from encryption.keys or has changed at server server: "; offline.code != 0 || !strings.Contains(offline.stderr, want) {
 			return fmt.Errorf("%+v", offline)
 		}
 		return nil

@@ -33,7 +33,7 @@ func TestRollbackOfARemovedKind(t *testing.T) {
 	s.edit(replace(boxes, ""))
 	s.controller("second", breakPoint{}).listening(ctx)
 	_, err := s.apis()[0].BeginUpgrade(ctx, connect.NewRequest(&dbv1.BeginUpgradeRequest{TargetVersion: "v1"}))
-	if err == nil || !strings.Contains(err.Error(), "boxes of v2") || !strings.Contains(err.Error(), "put them back into kinds") {
+	if err == nil || !strings.Contains(err.Error(), "boxes of v2") || !strings.Contains(err.Error(), "add them to kinds again") {
 		t.Errorf("the rollback is not refused: %v", err)
 	}
 	if d, err := s.record.Get(ctx); err != nil || d.Upgrade != nil {

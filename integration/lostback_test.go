@@ -38,7 +38,7 @@ func TestRecoverAfterALostRollback(t *testing.T) {
 	if err := drop(ctx, s.db["v1"]); err != nil {
 		t.Fatal(err)
 	}
-	s.refusesToRun(ctx, nil, "database of v1", "it is empty or another one", "stop all controllers and run 'dbcontroller recover --config", "--current v2'")
+	s.refusesToRun(ctx, nil, "database of v1", "it is empty or the wrong database", "stop all controllers and run 'dbcontroller recover --config", "--current v2'")
 	confirm := s.recover(ctx, "--current", "v2").confirmation(t)
 	if r := s.recover(ctx, "--current", "v2", "--confirm", confirm); r.code != 0 || !strings.Contains(r.stderr, "done: "+s.name+" is at v2") {
 		t.Fatalf("%+v", r)

@@ -43,10 +43,10 @@ func (s *system) breakGlass() [][]string {
 	return out
 }
 
-// said is a command with what a dry run says in the place of SAID.
+// said is a command with the confirmation of a dry run in place of VALUE.
 func said(command []string, confirm string) []string {
 	command = slices.Clone(command)
-	command[slices.Index(command, "SAID")] = confirm
+	command[slices.Index(command, "VALUE")] = confirm
 	return command
 }
 
@@ -97,8 +97,8 @@ func TestOfflineRollback(t *testing.T) {
 		}
 		confirm = r.confirmation(t)
 		staging := strings.Replace(confirm, "replicaSet/", "replicaSet/0", 1)
-		want := "to lose what is said, give --accept-loss --confirm " + confirm
-		for given, doubt := range map[string]string{"": "nothing is done yet: ", staging: `nothing is done yet, for "` + staging + `" confirms something else: `} {
+		want := "to accept this loss, give --accept-loss --confirm " + confirm
+		for given, doubt := range map[string]string{"": "nothing is changed yet: ", staging: `nothing is changed yet, because "` + staging + `" confirms something else: `} {
 			if r := execute(ctx, t, s.env, said(commands[1], given)...); r.code == 0 || !strings.Contains(r.stderr, doubt+want) {
 				t.Errorf("confirmed with %q: %+v", given, r)
 			}
@@ -201,8 +201,8 @@ func TestOfflineRollbackAlone(t *testing.T) {
 	command := s.breakGlass()[1]
 	kept := node.DataPath() + ".kept"
 	emptied(ctx, t, other, kept)
-	execute(ctx, t, s.env, command...).refuses(t, "database of v2", "it is empty or another one", "v2 cannot be fenced then", "give --new-database-lost")
-	s.refusesToRun(ctx, nil, "database of v2", "it is empty or another one", "rollback --to-snapshot --offline --new-database-lost")
+	execute(ctx, t, s.env, command...).refuses(t, "database of v2", "it is empty or the wrong database", "v2 cannot be fenced then", "give --new-database-lost")
+	s.refusesToRun(ctx, nil, "database of v2", "it is empty or the wrong database", "rollback --to-snapshot --offline --new-database-lost")
 	node.Kill()
 	if err := errors.Join(os.RemoveAll(node.DataPath()), os.Rename(kept, node.DataPath())); err != nil {
 		t.Fatal(err)
@@ -304,7 +304,7 @@ func TestOfflineRollbackDropped(t *testing.T) {
 	if err := drop(ctx, s.db["v2"]); err != nil {
 		t.Fatal(err)
 	}
-	ways := []string{"database of v2", "it is empty or another one", lostForGood}
+	ways := []string{"database of v2", "it is empty or the wrong database", lostForGood}
 	execute(ctx, t, s.env, "rollback", "--server", api).refuses(t, ways...)
 	execute(ctx, t, s.env, "rollback", "--to-snapshot", "--server", api).refuses(t, toSnapshot...)
 	if d, err := s.record.Get(ctx); err != nil || d.Upgrade != nil {
@@ -313,7 +313,7 @@ func TestOfflineRollbackDropped(t *testing.T) {
 	s.kill(c)
 	// None starts again, for it could serve nothing, and it says the same.
 	s.refusesToRun(ctx, nil, ways...)
-	s.rollsBackToFollowed(ctx, func() {}, "it is empty or another one")
+	s.rollsBackToFollowed(ctx, func() {}, "it is empty or the wrong database")
 	// The lost database does not keep controllers from starting.
 	s.saysLost(ctx, s.controller("later", breakPoint{}).listening(ctx), "v2", "v1")
 }
@@ -334,7 +334,7 @@ func TestOfflineRollbackFollowed(t *testing.T) {
 				s.rollsBackToFollowed(ctx, func() {
 					node.Kill()
 					emptied(ctx, t, other, node.DataPath()+".kept")
-				}, "it is empty or another one")
+				}, "it is empty or the wrong database")
 				return
 			}
 			// Each command waits long for a dead server, and TestOfflineRollbackAlone has it refused.

@@ -65,7 +65,7 @@ func TestPassiveDatabaseIsAway(t *testing.T) {
 				return errors.New("the rollback is said to be safe")
 			}
 			// Only the version before the latest switch can be needed for a rollback.
-			if reason := safe.GetReason(); served == "v2" && !(strings.Contains(reason, "the database of v1 cannot be used now, and a rollback needs it") && strings.Contains(reason, node.Addr())) {
+			if reason := safe.GetReason(); served == "v2" && !(strings.Contains(reason, "the database of v1 cannot be used now, but a rollback needs it") && strings.Contains(reason, node.Addr())) {
 				return fmt.Errorf("the rollback is said not to be safe because %q", reason)
 			}
 			return nil

@@ -70,7 +70,7 @@ func TestPlan(t *testing.T) {
 	report := s.plan(ctx)
 	for _, want := range []struct{ area, text string }{
 		{"upgrade", "it may begin"}, {"controllers", "1 of them run"}, {"servers", "new enough"},
-		{"privileges", "all was tried"}, {"server", "MongoDB"}, {"collections", "records"}, {"names", "are free"},
+		{"privileges", "all of this was tried"}, {"server", "MongoDB"}, {"collections", "records"}, {"names", "are free"},
 		{"indexes", "_id"}, {"fence", "class view"}, {"fence", "class uuid"}, {"copy", "all can be migrated"}, {"copy", "a second"},
 		{"space", "are free"}, {"oplog", "changes reach back"}, {"rollback", "proved: "}, {"pause", "writes will be held"},
 	} {

@@ -93,7 +93,7 @@ func TestPlanWithoutAController(t *testing.T) {
 	first := s.planAlone(ctx)
 	for _, want := range []struct{ area, text string }{
 		{"plan", "only reads"}, {"server", "MongoDB"}, {"collections", "records"}, {"names", "are free"}, {"indexes", "_id"},
-		{"collections", "the first controller makes it"}, {"copy", "all can be migrated"}, {"copy", "without writing"}, {"space", "are needed"},
+		{"collections", "the first controller creates it"}, {"copy", "all can be migrated"}, {"copy", "without writing"}, {"space", "needs about"},
 	} {
 		if c := finding(first, want.area, want.text); c == nil || c.GetVerdict() == dbv1.PlanCheck_FAILED {
 			t.Errorf("nothing of %s that says %q", want.area, want.text)
@@ -140,7 +140,7 @@ func TestPlanOfPrefixesThatMeet(t *testing.T) {
 	s := newSystem(ctx, t, settings{kinds: "[]", records: map[string]string{"v2": inEtcd(endpoint, ", prefix: "+prefix+"/bbs")}})
 	for key, want := range map[string]string{
 		prefix + "/i":      "another namespace has all keys below " + prefix + "/", // the identity of one that has begun
-		prefix + "/bbs/eu": "somebody has keys below it already, " + prefix + "/bbs/eu",
+		prefix + "/bbs/eu": "there are other keys below it already, " + prefix + "/bbs/eu",
 	} {
 		if _, err := etcd.Put(ctx, key, rand.Text()); err != nil {
 			t.Fatal(err)

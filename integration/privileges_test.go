@@ -56,7 +56,7 @@ func TestFewPrivileges(t *testing.T) {
 
 	report := s.plan(ctx)
 	for _, want := range []struct{ area, text string }{
-		{"fence", "not class view: "}, {"privileges", "open transactions cannot be ended"}, {"oplog", "grant clusterMonitor"},
+		{"fence", "not class view: "}, {"privileges", "cannot end open transactions"}, {"oplog", "grant clusterMonitor"},
 		{"load", "copy.throttle is off"},
 	} {
 		if c := finding(report, want.area, want.text); c.GetVerdict() != dbv1.PlanCheck_WARNING {

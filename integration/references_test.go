@@ -100,9 +100,9 @@ func TestReferences(t *testing.T) {
 	defer cancel()
 	w := newShelves(ctx, t)
 	w.run(ctx)
-	w.refused(ctx, "places-new", "it leaves new keys of branches of places, those of v2, and "+w.places.name+" serves v1: wait for its switch, or hold both keys")
-	w.plans(ctx, "v2", "run a data update there with references: new, or hold both keys before it; it has not run any of books lately",
-		"data update places-new of v1 leaves new keys of rooms of "+w.places.name+", those of v2, which serves v1: until its switch nothing is found by them")
+	w.refused(ctx, "places-new", "it leaves new keys of branches of places (version v2), but "+w.places.name+" serves v1: wait for its switch, or hold both keys")
+	w.plans(ctx, "v2", "run a data update there with references: new, or hold both keys before it; it has not run a data update of books lately",
+		"data update places-new of v1 leaves new keys of rooms of "+w.places.name+", those of v2, which serves v1: until its switch these keys find nothing")
 	w.both.Store(true)
 	w.update(ctx, "places-both")
 	w.held(ctx)

@@ -100,7 +100,7 @@ func TestRehearseGuide(t *testing.T) {
 		t.Errorf("without roles: exit code %d, %s%s", r.code, r.stdout, r.stderr)
 	}
 	run(bson.D{{Key: "grantRolesToUser", Value: "mover"}, {Key: "roles", Value: roles("_dbcrehearsal")}})
-	if found := finding(s.plan(ctx), "rehearsal", "can make and drop the database "+scratch); found.GetVerdict() != dbv1.PlanCheck_OK {
+	if found := finding(s.plan(ctx), "rehearsal", "can create and drop the database "+scratch); found.GetVerdict() != dbv1.PlanCheck_OK {
 		t.Errorf("plan: %v", found)
 	}
 

@@ -461,7 +461,7 @@ func TestRestoredServed(t *testing.T) {
 	r.change(ctx, "v1", 1)
 	r.follows(ctx, "v2")
 	r.restore(ctx, "v1", at)
-	r.decides(ctx, "v1", "--follow", gives, "--follow gives up the last two as v2 has them")
+	r.decides(ctx, "v1", "--follow", gives, "--follow drops the last two, as they are in v2")
 	r.told = before
 	r.ready(ctx)
 	r.switches(ctx, "v2")
@@ -472,7 +472,7 @@ func TestRestoredServed(t *testing.T) {
 	r.change(ctx, "v2", 2)
 	r.follows(ctx, "v1")
 	r.restore(ctx, "v2", at)
-	r.decides(ctx, "v2", "--keep", gives, "--keep gives up the first two as v2 has them")
+	r.decides(ctx, "v2", "--keep", gives, "--keep drops the first two, as they are in v2")
 	r.await(ctx, "v1 is served again", flipped("v1"))
 	if err := r.differs(ctx, r.db["v1"].Collection(packagesKind), r.told); err != nil {
 		t.Errorf("kept is v1: %v", err)
@@ -503,7 +503,7 @@ func TestRestoredServed(t *testing.T) {
 	r.change(ctx, "v2", 5)
 	r.follows(ctx, "v1")
 	r.restore(ctx, "v2", at)
-	r.decides(ctx, "v2", "--follow", gives, "--follow gives up the last two as v1 has them")
+	r.decides(ctx, "v2", "--follow", gives, "--follow drops the last two, as they are in v1")
 	r.told = before
 	r.ready(ctx)
 	r.switches(ctx, "v1")
@@ -522,7 +522,7 @@ func TestRestoredServed(t *testing.T) {
 	}
 	r.restore(ctx, "v1", at)
 	c.order(orderRun)
-	r.decides(ctx, "v1", "--follow", gives, "--follow gives up the last two as v2 has them")
+	r.decides(ctx, "v1", "--follow", gives, "--follow drops the last two, as they are in v2")
 	r.told = before
 	r.served(ctx, "v2")
 	r.gaveUp(ctx)

@@ -199,7 +199,7 @@ func TestRotationOnAndOff(t *testing.T) {
 		return strings.Replace(text, etcd, etcd+", encryption: "+keysSection("off", "a001"), 1)
 	})
 	eventually(ctx, t, "the mark has proof that records are plain", func() error {
-		if !strings.Contains(controller.output(), "the mark has proof now that records are plain") {
+		if !strings.Contains(controller.output(), "the mark now proves that records are plain") {
 			return errors.New("the controller does not say so")
 		}
 		return nil

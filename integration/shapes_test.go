@@ -366,7 +366,7 @@ func TestShapeChanges(t *testing.T) {
 	x.change("during the switch") // after the last look at the source, and before its fence
 	controller.order(orderRun)
 	d := x.await(ctx, "the attempt to be given up", func(d upgradestate.Deployment) bool { return d.Upgrade == nil || d.Upgrade.Failures > 0 })
-	if d.Upgrade == nil || !strings.Contains(d.Upgrade.LastFailure, "the next attempt begins once the target has followed") {
+	if d.Upgrade == nil || !strings.Contains(d.Upgrade.LastFailure, "the next attempt begins after the target has the change too") {
 		t.Fatalf("the attempt did not end for the changes: %+v, %+v", d.Upgrade, d.History)
 	}
 	x.await(ctx, "the flip", func(d upgradestate.Deployment) bool {
@@ -399,7 +399,7 @@ func TestShapeChanges(t *testing.T) {
 	}
 	controller.order(orderRun)
 	d = x.await(ctx, "the rollback's attempt to be given up", func(d upgradestate.Deployment) bool { return d.Upgrade == nil || d.Upgrade.Failures > 0 })
-	if d.Upgrade == nil || !strings.Contains(d.Upgrade.LastFailure, "the next attempt begins once the target has followed") {
+	if d.Upgrade == nil || !strings.Contains(d.Upgrade.LastFailure, "the next attempt begins after the target has the change too") {
 		t.Fatalf("the rollback's attempt did not end for the changes: %+v", d.Upgrade)
 	}
 	x.await(ctx, "the flip back", flipped("v1"))

@@ -78,7 +78,7 @@ func TestShardedThereAndBack(t *testing.T) { //nolint:paralleltest // see above
 			said[check.GetSubject()] = check.GetText()
 		}
 	}
-	if !strings.Contains(said["ranged"], fmt.Sprintf("Shard it before they are copied: sh.shardCollection(%q, {_id: 1})", v2+".ranged.n1")) ||
+	if !strings.Contains(said["ranged"], fmt.Sprintf("Shard it before the copy: sh.shardCollection(%q, {_id: 1})", v2+".ranged.n1")) ||
 		!strings.Contains(said[packagesKind], `the target `+v2+`.packages.n1 by {_id: "hashed"}`) || said["unsharded"] != "" {
 		t.Errorf("the plan says of sharding: %v", said)
 	}
@@ -193,7 +193,7 @@ func TestShardedCollectionMadeAnew(t *testing.T) {
 		confirm := s.recover(ctx).confirmation(t)
 		since := time.Now()
 		r := s.recover(ctx, "--confirm", confirm)
-		if r.code != 0 || !strings.Contains(r.stderr, "is taken for it, which is right after movePrimary") {
+		if r.code != 0 || !strings.Contains(r.stderr, "is adopted, which is right after movePrimary") {
 			t.Fatalf("recover after %s: exit %d: %s", act, r.code, r.stderr)
 		}
 		version := before.CurrentVersion

@@ -62,9 +62,9 @@ func TestBackToTheSnapshot(t *testing.T) {
 		t.Errorf("to be confirmed is %s", confirm)
 	}
 	staging := strings.Replace(confirm, "replicaSet/", "replicaSet/0", 1)
-	for given, doubt := range map[string]string{"": "", staging: `, for "` + staging + `" confirms something else`} {
+	for given, doubt := range map[string]string{"": "", staging: `, because "` + staging + `" confirms something else`} {
 		r := dbc("rollback", "--to-snapshot", "--accept-loss", "--confirm", given)
-		if r.code == 0 || r.stdout != "" || !strings.Contains(r.stderr, doubt+": to go back all the same, give --accept-loss --confirm "+confirm) {
+		if r.code == 0 || r.stdout != "" || !strings.Contains(r.stderr, doubt+": to accept that, give --accept-loss --confirm "+confirm) {
 			t.Errorf("--confirm %q: %+v", given, r)
 		}
 	}

@@ -39,7 +39,7 @@ func TestTwoEmbeddedEtcds(t *testing.T) {
 		return nil
 	})
 	for name, want := range map[string]string{
-		"two": "has lived in it (last seen in epoch 1 with v1 as the current version), and etcd has no such deployment: etcd was lost or restored, or another one is configured",
+		"two": "used it (last seen in epoch 1 with v1 as the current version), but etcd has no such deployment: etcd was lost or restored, or the configuration names another etcd",
 		"one": "in use by another process",
 	} {
 		began := time.Now()

@@ -76,7 +76,7 @@ func TestUndecryptable(t *testing.T) {
 		}
 		return nil
 	})
-	for _, want := range []string{"does not decrypt with key a001, so it was changed or moved", "under key " + lostKey, "add the file of " + lostKey} {
+	for _, want := range []string{"does not decrypt with key a001: the record was changed or moved", "with key " + lostKey, "add the file of " + lostKey} {
 		if !strings.Contains(parked, want) {
 			t.Errorf("parked does not say %q:\n%s", want, parked)
 		}

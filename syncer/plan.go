@@ -155,7 +155,7 @@ func (e *Engine) parkAgain(ctx context.Context) (listed bool, err error) {
 	}
 	list, err := e.Journal.Parked(ctx, Key(e.cfg.Epoch-2, e.Direction, e.current().LastSwitch.BeforeGeneration), -1)
 	if err != nil {
-		return false, fmt.Errorf("list what was waived: %w", err)
+		return false, fmt.Errorf("list waived records: %w", err)
 	}
 	if slices.ContainsFunc(list, standsForOthers) {
 		return false, nil
@@ -198,7 +198,7 @@ func (e *Engine) left(ctx context.Context) ([]Parked, error) {
 	}
 	list, err := e.Journal.Parked(ctx, key, -1)
 	if err != nil {
-		return nil, fmt.Errorf("list what was waived: %w", err)
+		return nil, fmt.Errorf("list waived records: %w", err)
 	}
 	return list, nil
 }

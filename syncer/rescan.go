@@ -180,7 +180,7 @@ func (e *Engine) sameSource(ctx context.Context) error {
 				return &record.ReplacedError{Kind: kind, What: fmt.Sprintf("%s of %s (%s) is gone", kind, e.Direction.From(), id)}
 			}
 			return &record.UnsupportedError{What: fmt.Sprintf("collection %s (identity %s) of %s", kind, id, e.Direction.From()),
-				Reason: "it was dropped, and one made anew under its name is another one: put it back, or run 'dbcontroller recover'"}
+				Reason: "it was dropped; a collection recreated under its name is another collection: restore it, or run 'dbcontroller recover'"}
 		}
 		if err != nil {
 			return fmt.Errorf("locate %s: %w", kind, err)

@@ -49,7 +49,7 @@ func (e *Engine) complain(what string, err error) {
 	e.mu.Unlock()
 	// The log call is outside of e.mu, which every worker needs.
 	if c.News(err) {
-		e.Log.Warn("will be tried again", zap.String("what", what), zap.Error(err))
+		e.Log.Warn("will be retried", zap.String("what", what), zap.Error(err))
 	}
 }
 

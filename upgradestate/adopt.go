@@ -27,7 +27,7 @@ const adoptedEpochs = 2
 
 func (d *Deployment) adopt(e Adopt) error {
 	if len(e.Collections) == 0 {
-		return refused("adopt: it is not said what")
+		return refused("adopt: the event names no collection")
 	}
 	kinds := make([]*Kind, len(e.Collections))
 	for i, c := range e.Collections {
@@ -59,7 +59,7 @@ func (d *Deployment) adopt(e Adopt) error {
 	case d.Update != nil:
 		return refused("adopt: data update %s runs: cancel it first", d.Update.Name)
 	case d.Retire != nil:
-		return refused("adopt: %s is being retired: wait for its end", d.Retire.Version)
+		return refused("adopt: %s is being retired: wait until it ends", d.Retire.Version)
 	}
 	// All checks come before the first change, so that a refusal changes nothing.
 	for i, c := range e.Collections {
@@ -69,7 +69,7 @@ func (d *Deployment) adopt(e Adopt) error {
 		case k.ID != c.Was:
 			return outdated("adopt: kind %s of %s is collection %s, not %s", c.Kind, c.Version, k.ID, c.Was)
 		case k.Pending != nil:
-			return refused("adopt: kind %s of %s is about to be renamed: wait for its end", c.Kind, c.Version)
+			return refused("adopt: kind %s of %s is about to be renamed: wait until it ends", c.Kind, c.Version)
 		// Two kinds must not share a collection.
 		case slices.ContainsFunc(d.kinds(c.Version), taken):
 			return refused("adopt: collection %s is another kind of %s", c.Is, c.Version)

@@ -26,7 +26,7 @@ func (d *Deployment) announceNamespace(ns Namespace) error {
 			ns.Version, have.Location, ns.Location)
 	}
 	if have.Identity.Differs(ns.Identity) {
-		return refused("announce namespace: %s is in another database than the deployment means: correct its endpoint, or its database or prefix, in dbs of the configuration", ns.Version)
+		return refused("announce namespace: %s is not in the database that the deployment uses: correct its endpoint, or its database or prefix, in dbs of the configuration", ns.Version)
 	}
 	// Two versions in one database would each take the other's collections for their own.
 	for _, other := range d.Namespaces {
@@ -42,14 +42,14 @@ func (d *Deployment) announceNamespace(ns Namespace) error {
 		// A kind with another identity is another collection, and its history is unknown.
 		if old, ok := have.Kind(k.Kind); ok {
 			if old.ID != k.ID || old.Fixed != k.Fixed {
-				return refused("announce namespace: kind %s of %s is collection %q in the deployment, not %q: a collection was replaced by hand, put it back or remove the deployment",
+				return refused("announce namespace: kind %s of %s is collection %q in the deployment, not %q: somebody replaced a collection; put it back or remove the deployment",
 					k.Kind, ns.Version, old.ID, k.ID)
 			}
 			continue
 		}
 		// Reports and fences of the upgrade do not cover a kind that joins later.
 		if u := d.Upgrade; u != nil && (ns.Version == d.CurrentVersion || ns.Version == u.TargetVersion) {
-			return refused("announce namespace: kind %s cannot join %s while upgrade %s runs: abort it or wait for its end",
+			return refused("announce namespace: kind %s cannot join %s while upgrade %s runs: abort the upgrade or wait until it ends",
 				k.Kind, ns.Version, u.ID)
 		}
 		k, err := freshKind(k, ns.Version == d.CurrentVersion)
@@ -75,7 +75,7 @@ func freshKind(k Kind, current bool) (Kind, error) {
 		return k, fmt.Errorf("a new kind cannot be fenced, sealed or have an operation pending")
 	}
 	if current && k.Hidden {
-		return k, fmt.Errorf("it bears the name %s, and clients of the current version use %s", k.Physical, k.Kind)
+		return k, fmt.Errorf("its collection has the name %s, and clients of the current version use %s", k.Physical, k.Kind)
 	}
 	// The name in use must not be announced again.
 	if seq, ok := seqOf(k.Kind, k.Physical); ok {
@@ -93,7 +93,7 @@ func (d *Deployment) announceAvailable(a Available) error {
 		return refused("announce available: %s was retired: take it out of dbs", a.TargetVersion)
 	}
 	if u := d.Upgrade; u != nil && u.TargetVersion == a.TargetVersion && u.TransformHash != a.TransformHash {
-		return refused("announce available: upgrade %s to %s runs with transform %s, not with %s: run the binary and lenses that it was begun with, or abort it first",
+		return refused("announce available: upgrade %s to %s runs with transform %s, not with %s: run the binary and lenses that the upgrade began with, or abort it first",
 			u.ID, u.TargetVersion, u.TransformHash, a.TransformHash)
 	}
 	// bindImages needs the list from before this change.
@@ -150,7 +150,7 @@ func (d *Deployment) begin(e Begin) error {
 	if u := d.Upgrade; u != nil {
 		switch {
 		case u.Step == StepAbort:
-			return refused("begin-upgrade: upgrade %s to %s is being aborted (%s): wait for its end, then begin again",
+			return refused("begin-upgrade: upgrade %s to %s is being aborted (%s): wait until it ends, then begin again",
 				u.ID, u.TargetVersion, u.AbortReason)
 		case u.TargetVersion != e.TargetVersion:
 			return refused("begin-upgrade: upgrade %s to %s is already running: let it finish or abort it before one to %s",
@@ -177,7 +177,7 @@ func (d *Deployment) begin(e Begin) error {
 	}
 	source, _ := d.Namespace(d.CurrentVersion)
 	if len(source.Kinds) == 0 || len(target.Kinds) == 0 {
-		return refused("begin-upgrade: %s and %s do not both have kinds yet: start a controller that is configured with them",
+		return refused("begin-upgrade: %s and %s do not both have kinds yet: start a controller that has both in its configuration",
 			d.CurrentVersion, e.TargetVersion)
 	}
 	switch {
@@ -185,7 +185,7 @@ func (d *Deployment) begin(e Begin) error {
 		return refused("begin-upgrade: no controller offers an upgrade to %s yet: start one that knows %s and %s",
 			e.TargetVersion, d.CurrentVersion, e.TargetVersion)
 	case available >= 0 && d.Available[available].TransformHash != e.TransformHash:
-		return refused("begin-upgrade: the controllers transform to %s with %s, not %s: ask for theirs or update them",
+		return refused("begin-upgrade: the controllers transform to %s with %s, not %s: request their transform, or update the controllers",
 			e.TargetVersion, d.Available[available].TransformHash, e.TransformHash)
 	// A late event of the old upgrade would otherwise count for the new one.
 	case e.ID == d.LastUpgradeID:

@@ -40,12 +40,12 @@ const (
 	BlockStep       BlockCode = "step"              // a step of the switch fails and is retried
 
 	// From controllers.
-	BlockController BlockCode = "controller"     // a controller cannot work yet, as for want of a database
+	BlockController BlockCode = "controller"     // a controller cannot work yet, for example without a database
 	BlockUnowned    BlockCode = "no_controller"  // no controller owns the shard
 	BlockReplaced   BlockCode = "replaced"       // an application's collection was replaced and is not followed
 	BlockTransform  BlockCode = "transform"      // the owner has another transform than the upgrade
 	BlockReport     BlockCode = "report"         // the owner is done and has not reported yet
-	BlockUncoded    BlockCode = "older_reporter" // a controller from before codes gives the reason in its text alone
+	BlockUncoded    BlockCode = "older_reporter" // an older controller gives the reason only as text
 
 	// From shards.
 	BlockShards      BlockCode = "shards"            // not all shards are ready
@@ -60,8 +60,8 @@ const (
 	BlockCheckpoint  BlockCode = "checkpoint"        // a checkpoint is not stored
 	BlockLag         BlockCode = "lag"               // changes are not applied, or too slowly
 	BlockStream      BlockCode = "stream"            // the source's changes do not arrive
-	BlockTargetLook  BlockCode = "target_stream"     // the target's changes are not looked at
-	BlockSettling    BlockCode = "settling"          // it has to be in sync for a while
+	BlockTargetLook  BlockCode = "target_stream"     // the target's changes are not read
+	BlockSettling    BlockCode = "settling"          // the shard must stay in sync for a while first
 	BlockLate        BlockCode = "second_comparison" // groups that changed late are compared again
 	BlockDrain       BlockCode = "draining"          // changes up to the fence are applied
 )
@@ -80,49 +80,49 @@ var BlockCodes = map[BlockCode]Resolution{
 	BlockDifferent: {Act: "'verify --repair'"},
 	BlockPaused:    {Act: "'resume'", Work: true},
 	BlockHeld:      {Act: "'switch'", Work: true},
-	BlockUpdate:    {Act: "'update cancel', or wait for its end"},
+	BlockUpdate:    {Act: "wait until the update ends, or run 'update cancel'"},
 	BlockRestored:  {Act: "'restored', or 'recover'"},
 	BlockPending:   {Act: "wait for a controller that reaches the database"},
 
-	BlockUndriven:   {Act: "start a controller, or look why none reaches etcd"},
-	BlockParked:     {Act: "'parked', then correct the records or 'parked waive'"},
-	BlockUncounted:  {Act: "look at etcd"},
+	BlockUndriven:   {Act: "start a controller, or find out why none reaches etcd"},
+	BlockParked:     {Act: "run 'parked', then fix the records or run 'parked waive'"},
+	BlockUncounted:  {Act: "check etcd"},
 	BlockWindow:     {Act: "'pace --window', or wait", Work: true},
 	BlockPause:      {Act: "'set-policy --max-pause', or wait"},
 	BlockRetry:      {Act: "wait, or 'abort'"},
-	BlockHindrance:  {Act: "remove it from the database, or wait for its end"},
-	BlockUnanswered: {Act: "look at the database"},
+	BlockHindrance:  {Act: "remove the obstacle from the database, or wait until it ends"},
+	BlockUnanswered: {Act: "check the database"},
 	BlockServers:    {Act: "update or stop the servers"},
-	BlockHolding:    {Act: "wait, or look at the servers"},
-	BlockIndexes:    {Act: "correct the indexes, or wait for their build"},
+	BlockHolding:    {Act: "wait, or check the servers"},
+	BlockIndexes:    {Act: "fix the indexes, or wait until they are built"},
 	BlockNames:      {Act: "rename the collections in the way"},
-	BlockProof:      {Act: "wait for the proof, or correct what it names"},
+	BlockProof:      {Act: "wait for the proof, or fix the problem that it names"},
 	BlockIdentity:   {Act: "'restored', or 'recover'"},
-	BlockPrepare:    {Act: "look at the database of the target"},
-	BlockFence:      {Act: "look at the database of the source"},
-	BlockPosition:   {Act: "look at the database of the target"},
+	BlockPrepare:    {Act: "check the target's database"},
+	BlockFence:      {Act: "check the source's database"},
+	BlockPosition:   {Act: "check the target's database"},
 	BlockStep:       {Act: "wait, or 'abort'"},
 
-	BlockController: {Act: "look at the database or etcd that it names"},
-	BlockUnowned:    {Act: "start a controller, or look why none reaches etcd"},
-	BlockReplaced:   {Act: "give a collection the name, or wait until it is followed"},
+	BlockController: {Act: "check the database or etcd that the reason names"},
+	BlockUnowned:    {Act: "start a controller, or find out why none reaches etcd"},
+	BlockReplaced:   {Act: "give a collection the name, or wait until controllers follow it"},
 	BlockTransform:  {Act: "give every controller the configuration of the upgrade, or 'abort'"},
-	BlockReport:     {Act: "wait, or look why the controller does not reach etcd"},
-	BlockUncoded:    {Act: "update the controllers; the text says the rest"},
+	BlockReport:     {Act: "wait, or find out why the controller does not reach etcd"},
+	BlockUncoded:    {Act: "update the controllers; the text of the reason has the details"},
 
 	BlockShards:      {Act: "wait", Work: true},
 	BlockCopy:        {Act: "wait, or 'pace'", Work: true},
 	BlockThrottled:   {Act: "'pace', or wait for the databases"},
 	BlockRescan:      {Act: "wait", Work: true},
-	BlockFailing:     {Act: "look at the last error in 'get'"},
+	BlockFailing:     {Act: "see the last error in 'get'"},
 	BlockCompare:     {Act: "wait", Work: true},
-	BlockFound:       {Act: "wait: they are corrected", Work: true},
-	BlockTargetPlace: {Act: "wait, or look at the database of the target"},
-	BlockForeign:     {Act: "wait: they are compared; keep other writers out of the target"},
-	BlockCheckpoint:  {Act: "wait, or look at etcd"},
-	BlockLag:         {Act: "wait, or look at the load of the databases"},
-	BlockStream:      {Act: "look at the last error in 'get', and at the database of the source"},
-	BlockTargetLook:  {Act: "look at the last error in 'get', and at the database of the target"},
+	BlockFound:       {Act: "wait: controllers correct the groups", Work: true},
+	BlockTargetPlace: {Act: "wait, or check the target's database"},
+	BlockForeign:     {Act: "wait: controllers compare the groups; keep other writers out of the target"},
+	BlockCheckpoint:  {Act: "wait, or check etcd"},
+	BlockLag:         {Act: "wait, or check the load of the databases"},
+	BlockStream:      {Act: "see the last error in 'get', and check the source's database"},
+	BlockTargetLook:  {Act: "see the last error in 'get', and check the target's database"},
 	BlockSettling:    {Act: "wait", Work: true},
 	BlockLate:        {Act: "wait", Work: true},
 	BlockDrain:       {Act: "wait", Work: true},

@@ -41,7 +41,7 @@ func OpenBreaches(d Deployment) []Breach {
 func (d *Deployment) breached(e Breached) error {
 	b := e.Breach
 	if _, known := d.Namespace(b.Version); !known || b.Kind == "" || b.What == "" {
-		return refused("breached: %s of %s: it is not said what was found where", b.Kind, b.Version)
+		return refused("breached: %s of %s: the event lacks the mark or the finding", b.Kind, b.Version)
 	}
 	b.Accepted = d.endsAttempt(b)
 	// The check repeats and must not fill the list with one finding.

@@ -10,7 +10,7 @@ func (d *Deployment) confirmed(e Confirmed) error {
 	if k.Pending.Reason == PendingOpen && k.Fenced != "" {
 		// The own name is used again and again, so it does not identify this opening. From does.
 		if k.unfenceable() {
-			return refused("confirmed: %s of %s is to be unfenced: apply Unfenced with what ended", e.Kind, e.Version)
+			return refused("confirmed: %s of %s is to be unfenced: apply Unfenced with the fences that ended", e.Kind, e.Version)
 		}
 		if e.From != k.Pending.From {
 			return refused("confirmed: %s of %s is opened from %s, not from %q", e.Kind, e.Version, k.Pending.From, e.From)

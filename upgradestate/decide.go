@@ -132,7 +132,7 @@ var decisions = []decision{
 		func(f facts) bool { return !f.record },
 		CreateFirst,
 		func(f facts) string {
-			return "there is no deployment yet: a controller creates it where there is data, or at the newest version that all know"
+			return "there is no deployment yet: a controller creates it at the version that has data, or at the newest version that all servers know"
 		},
 	},
 	{
@@ -163,7 +163,7 @@ var decisions = []decision{
 		func(f facts) bool { return f.target != "" && !f.targetKnown },
 		ServeUntilFlip,
 		func(f facts) string {
-			return fmt.Sprintf("an upgrade from %s to %s is running and this binary knows only %s: a server stops serving at the flip, replace it before; a controller takes no part",
+			return fmt.Sprintf("an upgrade from %s to %s is running and this binary knows only %s: a server with this binary stops serving at the flip, so replace it before; a controller takes no part",
 				f.current, f.target, f.list())
 		},
 	},
@@ -186,7 +186,7 @@ var decisions = []decision{
 		func(f facts) bool { return f.kept != "" },
 		ServeSync,
 		func(f facts) string {
-			return fmt.Sprintf("the database is at %s, %s is kept in step for a rollback", f.current, f.kept)
+			return fmt.Sprintf("the database is at %s, %s is kept in sync for a rollback", f.current, f.kept)
 		},
 	},
 	{

@@ -75,7 +75,7 @@ func DifferentLine(d Deployment) string {
 	case x == nil:
 		return ""
 	case x.Repair != "":
-		return fmt.Sprintf("the repair of %s, in which a comparison found %s: %d of %d shards are compared", x.Version, x.groups(), d.RingSize-len(x.Left), d.RingSize)
+		return fmt.Sprintf("the repair of %s, after a comparison found %s: %d of %d shards are compared", x.Version, x.groups(), d.RingSize-len(x.Left), d.RingSize)
 	default:
 		return fmt.Sprintf("'verify --repair': a comparison found %s in %s", x.groups(), x.Version)
 	}
@@ -121,7 +121,7 @@ func (d *Deployment) compared(e Compared) error {
 	if e.Count == 0 {
 		if open != nil && open.Version == e.Version {
 			d.Different = nil
-			d.addEntry(Entry{What: "verify", To: e.Version, Detail: "a comparison found no difference any longer"})
+			d.addEntry(Entry{What: "verify", To: e.Version, Detail: "a later comparison found no difference"})
 		}
 		return nil
 	}
@@ -148,7 +148,7 @@ func (d *Deployment) repair(e Repair) error {
 	case e.ID == "":
 		return refused("repair: the request has no id")
 	case d.Upgrade != nil && d.Upgrade.State == Switching:
-		return refused("repair: upgrade %s is switching: wait for its end", d.Upgrade.ID)
+		return refused("repair: upgrade %s is switching: wait until it ends", d.Upgrade.ID)
 	// A second request would restart shards that are done.
 	case x.Repair != "":
 		return nil
@@ -174,6 +174,6 @@ func (d *Deployment) repaired(e Repaired) error {
 		return nil
 	}
 	d.Different = nil
-	d.addEntry(Entry{What: "repair", To: e.Version, Detail: "everything was compared and corrected; what cannot be is parked"})
+	d.addEntry(Entry{What: "repair", To: e.Version, Detail: "everything was compared and corrected; groups that cannot be corrected are parked"})
 	return nil
 }

@@ -47,7 +47,7 @@ const phaseReady = "READY"
 
 func (d *Deployment) remark(e Remark) error {
 	if e.What == "" {
-		return refused("remark: it says nothing")
+		return refused("remark: the text is empty")
 	}
 	d.addEntry(Entry{What: e.What, Detail: e.Detail})
 	return nil
@@ -199,7 +199,7 @@ func (d *Deployment) noteUpgrade(before Deployment, by, at string) {
 	}
 	if is.Failures > was.Failures {
 		d.addEntry(Entry{At: at, By: by, What: "retry", ID: is.ID,
-			Detail: fmt.Sprintf("attempt %d at the switch was given up: %s", is.Failures, is.LastFailure)})
+			Detail: fmt.Sprintf("attempt %d at the switch failed: %s", is.Failures, is.LastFailure)})
 		// addEntry may have moved or removed the entry.
 		if e = d.entry("upgrade", is.ID); e == nil {
 			return

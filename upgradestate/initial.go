@@ -26,9 +26,9 @@ func (StartAt) event() {}
 func (d *Deployment) startAt(e StartAt) error {
 	switch {
 	case len(d.Namespaces) > 0 || d.Upgrade != nil || d.LastSwitch != nil || len(d.Retired) > 0:
-		return refused("start at %s: %s has lived, at version %s", e.Version, d.Name, d.CurrentVersion)
+		return refused("start at %s: %s has been in use, at version %s", e.Version, d.Name, d.CurrentVersion)
 	case e.Version == "":
-		return refused("start: no version is named")
+		return refused("start: no version is given")
 	case e.Version == d.CurrentVersion:
 		return nil
 	}
@@ -73,8 +73,8 @@ func Initial(configured string, found []Found, servers []ServerState) (string, e
 		for _, f := range holding {
 			what = append(what, fmt.Sprintf("%s (%s)", f.Version, strings.Join(f.Holds, ", ")))
 		}
-		return "", refused("create: the databases of several versions hold documents, %s, and nothing says which is current: "+
-			"name it with initialVersion in the configuration; what holds the others' names has to be renamed, or they need other databases",
+		return "", refused("create: the databases of several versions hold documents, %s, and nothing shows which version is current: "+
+			"set initialVersion in the configuration; rename the collections that have the other versions' names, or give those versions other databases",
 			strings.Join(what, " and "))
 	// Empty collections show the version that the application uses.
 	case len(having) == 1:

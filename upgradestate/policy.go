@@ -140,7 +140,7 @@ func SwitchBlockers(d Deployment) (all []Blocker) {
 	for _, ns := range d.Namespaces {
 		for _, k := range ns.Kinds {
 			if k.Pending != nil {
-				add(BlockPending, BlockPlace{Version: ns.Version, Kind: k.Kind}, "an earlier operation on %s of %s (%s to %s), which a controller has to complete",
+				add(BlockPending, BlockPlace{Version: ns.Version, Kind: k.Kind}, "an earlier operation on %s of %s (%s to %s), until a controller completes it",
 					k.Kind, ns.Version, k.Pending.From, k.Pending.To)
 				return all // one is enough for people: there may be a thousand kinds
 			}
@@ -155,21 +155,21 @@ func (d *Deployment) mayBegin(e Begin) error {
 		return refused("begin-upgrade: %v", err)
 	}
 	if r := d.Retire; r != nil {
-		return refused("begin-upgrade: %s is being retired: wait for its end", r.Version)
+		return refused("begin-upgrade: %s is being retired: wait until it ends", r.Version)
 	}
 	if d.isRetired(e.TargetVersion) {
-		return refused("begin-upgrade: %s was retired, and nothing leads back to it", e.TargetVersion)
+		return refused("begin-upgrade: %s was retired, so no upgrade can return to it", e.TargetVersion)
 	}
 	// The copy would overwrite changes that the restore has undone and only the target still has.
 	if line := RestoredLine(*d); line != "" && !e.Snapshot {
-		return refused("begin-upgrade: it waits for %s", line)
+		return refused("begin-upgrade: the deployment waits for %s", line)
 	}
 	// An operator may decide for the version that followed a restored one.
 	if e.Snapshot && d.keeps(e.TargetVersion) {
 		return nil
 	}
 	if last := d.LastSwitch; e.Snapshot && (last == nil || last.From != e.TargetVersion || last.To != d.CurrentVersion || last.Back) {
-		return refused("begin-upgrade: no snapshot of %s: only the version that the latest switch came from has one", e.TargetVersion)
+		return refused("begin-upgrade: no snapshot of %s: only the version before the latest switch has one", e.TargetVersion)
 	}
 	return nil
 }
@@ -221,7 +221,7 @@ func (d *Deployment) askSwitch(e AskSwitch) error {
 	case StepHold, StepFence, StepDrain, StepSealTarget, StepSealSource:
 		return nil // it is under way
 	case StepAbort:
-		return refused("switch: upgrade %s is being aborted (%s): wait for its end, then begin again", u.ID, u.AbortReason)
+		return refused("switch: upgrade %s is being aborted (%s): wait until it ends, then begin again", u.ID, u.AbortReason)
 	default:
 		return refused("switch: unknown step %q", u.Step)
 	}

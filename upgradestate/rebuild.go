@@ -29,7 +29,7 @@ func (d *Deployment) rebuild(e Rebuild) error {
 	case i < 0:
 		return refused("rebuild: unknown version %q", e.Version)
 	case e.Version == d.CurrentVersion:
-		return refused("rebuild: %s is the version that is served: only one that follows it can be made anew from it", e.Version)
+		return refused("rebuild: %s is the current version: only a version that follows it can be rebuilt", e.Version)
 	case Retired(*d, e.Version):
 		return refused("rebuild: %s is retired", e.Version)
 	case d.Namespaces[i].Images != e.Seen:
@@ -98,7 +98,7 @@ func (d *Deployment) find(e Rebuild) (moved bool, err error) {
 	for _, f := range e.Found {
 		i := slices.IndexFunc(kinds, func(k *Kind) bool { return k.Kind == f.Kind })
 		if i < 0 || f.Name == "" || f.ID == "" && kinds[i].ID != "" {
-			return false, refused("rebuild: kind %q of %s: it is not said where which collection was found", f.Kind, e.Version)
+			return false, refused("rebuild: kind %q of %s: the name or identity of the collection is missing", f.Kind, e.Version)
 		}
 		k := kinds[i]
 		if slices.ContainsFunc(kinds, func(o *Kind) bool { return o != k && f.ID != "" && o.ID == f.ID }) {

@@ -147,7 +147,7 @@ func TestRebuild(t *testing.T) {
 	}
 	// The version that is served was restored to before the switch: only a recovery helps.
 	step(t, &d, us.FoundRestored{Restored: us.Restored{Version: "v2", What: "w", Older: true}})
-	if line := us.RestoredLine(d); !strings.Contains(line, "older than its collections' names (w)") || !strings.Contains(line, "'recover --current v2'") {
+	if line := us.RestoredLine(d); !strings.Contains(line, "older than the names of its collections (w)") || !strings.Contains(line, "'recover --current v2'") {
 		t.Errorf("an operator reads %q", line)
 	}
 	if _, err := us.Apply(d, us.FollowRestored{Version: "v2", Epoch: d.Epoch}); err == nil || !strings.Contains(err.Error(), "'recover --current v2'") {

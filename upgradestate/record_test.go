@@ -151,8 +151,8 @@ func TestValidate(t *testing.T) {
 		"no version":          {"HOLD", func(d *us.Deployment) { d.CurrentVersion = "" }, "current version"},
 		"no epoch":            {"HOLD", func(d *us.Deployment) { d.Epoch = 0 }, "epoch"},
 		"no ring":             {"HOLD", func(d *us.Deployment) { d.RingSize = 0 }, "ring size"},
-		"double version":      {"HOLD", func(d *us.Deployment) { d.Namespaces[1].Version = "v1" }, "double"},
-		"double kind":         {"HOLD", func(d *us.Deployment) { d.Namespaces[0].Kinds[1].Kind = "lrps" }, "double"},
+		"double version":      {"HOLD", func(d *us.Deployment) { d.Namespaces[1].Version = "v1" }, "occurs twice"},
+		"double kind":         {"HOLD", func(d *us.Deployment) { d.Namespaces[0].Kinds[1].Kind = "lrps" }, "occurs twice"},
 		"no kinds":            {"HOLD", func(d *us.Deployment) { d.Namespaces[1].Kinds = nil }, "no kinds"},
 		"kind without name":   {"HOLD", func(d *us.Deployment) { kind(d, "v1", "lrps").Kind = "" }, "name is empty"},
 		"kind without place":  {"HOLD", func(d *us.Deployment) { kind(d, "v1", "lrps").Physical = "" }, "physical"},
@@ -168,13 +168,13 @@ func TestValidate(t *testing.T) {
 		"pending fence in the target": {"", func(d *us.Deployment) {
 			kind(d, "v2", "lrps").Pending = pending(us.PendingFence, "lrps.n1", "lrps.n0")
 		}, "not current"},
-		"pending to a foreign name": {"FENCE", func(d *us.Deployment) { kind(d, "v1", "lrps").Pending.To = "x" }, "no next name"},
+		"pending to a foreign name": {"FENCE", func(d *us.Deployment) { kind(d, "v1", "lrps").Pending.To = "x" }, "not the next name"},
 		"pending from elsewhere":    {"FENCE", func(d *us.Deployment) { kind(d, "v1", "lrps").Pending.From = "x" }, "it is at"},
 		"pending for no reason":     {"FENCE", func(d *us.Deployment) { kind(d, "v1", "lrps").Pending.Reason = "x" }, "unknown pending reason"},
 		"pending open of an open":   {"", func(d *us.Deployment) { kind(d, "v1", "users").Pending = pending(us.PendingOpen, "", "users") }, "nothing is closed"},
 		"neither fenced nor to be":  {"FENCE", func(d *us.Deployment) { kind(d, "v1", "lrps").Pending = nil }, "neither fenced"},
-		"closed for ever":           {"", func(d *us.Deployment) { kind(d, "v1", "users").Fenced = "users.n0" }, "nothing is going to open"},
-		"sealed and current":        {"", func(d *us.Deployment) { kind(d, "v1", "lrps").Sealed = true }, "nothing is going to open"},
+		"closed for ever":           {"", func(d *us.Deployment) { kind(d, "v1", "users").Fenced = "users.n0" }, "no pending operation opens it"},
+		"sealed and current":        {"", func(d *us.Deployment) { kind(d, "v1", "lrps").Sealed = true }, "no pending operation opens it"},
 		"not fenced in DRAIN":       {"DRAIN", func(d *us.Deployment) { kind(d, "v1", "lrps").Fenced = "" }, "not fenced"},
 		"pending in DRAIN": {"DRAIN", func(d *us.Deployment) {
 			kind(d, "v1", "lrps").Pending = pending(us.PendingFence, "lrps.n2", "lrps.n0")
@@ -224,7 +224,7 @@ func TestCheckServers(t *testing.T) {
 		us.ServerState{ID: "s3", Versions: []string{"v1", "v2"}},
 		us.ServerState{ID: "s2", Protocol: us.MinProtocol, Versions: []string{"v1"}}), "v2")
 	var r *us.RefusedError
-	if want := "begin-upgrade: servers too old for v2: s2 knows only v1; s3 speaks protocol 0, 1 is needed; update or stop them"; !errors.As(err, &r) || r.Reason != want {
+	if want := "begin-upgrade: servers too old for v2: s2 knows only v1; s3 speaks protocol 0, but 1 is needed; update or stop them"; !errors.As(err, &r) || r.Reason != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
@@ -238,7 +238,7 @@ func TestAnnounceNamespaceRefusesReplacement(t *testing.T) {
 		t.Errorf("repeated: %s", got)
 	}
 	ns.Kinds[0].ID = "another"
-	if got := step(t, &d, us.AnnounceNamespace{Namespace: ns}); !strings.Contains(got, "replaced by hand") {
+	if got := step(t, &d, us.AnnounceNamespace{Namespace: ns}); !strings.Contains(got, "somebody replaced") {
 		t.Errorf("another collection: %s", got)
 	}
 	ns.Location = "elsewhere"

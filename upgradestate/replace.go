@@ -33,7 +33,7 @@ func (Replace) event() {}
 
 func (d *Deployment) replace(e Replace) error {
 	if len(e.Collections) == 0 {
-		return refused("replace: it is not said what")
+		return refused("replace: the event names no collection")
 	}
 	if d.Upgrade != nil && d.Upgrade.State != InitialSyncing {
 		return refused("replace: a switch of upgrade %s runs: abort it first", d.Upgrade.ID)
@@ -50,7 +50,7 @@ func (d *Deployment) replace(e Replace) error {
 		case k.ID != c.Was || k.Replaced != c.Count:
 			return outdated("replace: kind %s of %s is collection %s after %d replacements", c.Kind, d.CurrentVersion, k.ID, k.Replaced)
 		case k.Pending != nil || k.Hidden || k.Fenced != "":
-			return refused("replace: kind %s of %s is fenced or about to be renamed: wait for its end", c.Kind, d.CurrentVersion)
+			return refused("replace: kind %s of %s is fenced or about to be renamed: wait until it ends", c.Kind, d.CurrentVersion)
 		}
 		for _, o := range source {
 			if o != k && o.ID == c.Is {

@@ -47,9 +47,9 @@ func WasRestored(d Deployment) (r Restored, ok bool) {
 // line describes a restore for an operator: the finding, its database, and the two commands.
 func (r Restored) line() string {
 	if r.Older {
-		return fmt.Sprintf("a decision about %s, whose database was restored from a backup that is older than its collections' names (%s): stop all processes, then 'recover --current %s' goes on with the restored data, and 'recover --current' with another version with that one's", r.Version, r.What, r.Version)
+		return fmt.Sprintf("a decision about %s: its database was restored from a backup that is older than the names of its collections (%s): stop all processes, then run 'recover --current %s' to continue with the restored data, or 'recover --current' with another version to continue with the data of that version", r.Version, r.What, r.Version)
 	}
-	return fmt.Sprintf("a decision about %s, whose database was restored from a backup (%s): 'restored --follow' corrects the other version to it, 'restored --keep' goes on with the other version's data", r.Version, r.What)
+	return fmt.Sprintf("a decision about %s: its database was restored from a backup (%s): 'restored --follow' rebuilds the other version from the restored data, 'restored --keep' continues with the other version's data", r.Version, r.What)
 }
 
 // RestoredLine describes a restore of the current version for an operator, or returns "".
@@ -63,7 +63,7 @@ func RestoredLine(d Deployment) string {
 func (d *Deployment) foundRestored(e FoundRestored) error {
 	r := e.Restored
 	if _, known := d.Namespace(r.Version); !known || r.What == "" {
-		return refused("found restored: %q: it is not said what was found where", r.Version)
+		return refused("found restored: %q: the version or the finding is missing", r.Version)
 	}
 	if r.Version != d.CurrentVersion {
 		return outdated("found restored: %s is not served", r.Version)
@@ -97,7 +97,7 @@ func (d *Deployment) foundRestored(e FoundRestored) error {
 
 func (d *Deployment) followRestored(e FollowRestored) error {
 	if r, found := WasRestored(*d); found && r.Older && e.Version == d.CurrentVersion {
-		return refused("restored: it waits for %s", r.line())
+		return refused("restored: the deployment waits for %s", r.line())
 	} else if !found || e.Version != d.CurrentVersion {
 		return nil
 	}
@@ -105,11 +105,11 @@ func (d *Deployment) followRestored(e FollowRestored) error {
 	case d.Epoch != e.Epoch:
 		return outdated("follow restored in epoch %d, not %d", d.Epoch, e.Epoch)
 	case u != nil && (u.Step != StepNone || u.Snapshot):
-		return refused("restored: upgrade %s to %s is switching: abort it, or wait for its end", u.ID, u.TargetVersion)
+		return refused("restored: upgrade %s to %s is switching: abort it, or wait until it ends", u.ID, u.TargetVersion)
 	case d.Update != nil:
-		return refused("restored: data update %s runs, and parts of it are undone: cancel it, and begin it again afterwards", d.Update.Name)
+		return refused("restored: data update %s runs, and the restore undid parts of it: cancel it, and begin it again afterwards", d.Update.Name)
 	case d.Retire != nil:
-		return refused("restored: %s is being retired: wait for its end", d.Retire.Version)
+		return refused("restored: %s is being retired: wait until it ends", d.Retire.Version)
 	}
 	// All checks are done. The decision takes effect in one transition.
 	d.forgetRestored()
@@ -119,7 +119,7 @@ func (d *Deployment) followRestored(e FollowRestored) error {
 		u.ReadyShards = []int{}
 	}
 	d.bindImages(d.Available)
-	d.addEntry(Entry{What: "follow-restored", To: e.Version, Detail: "the other version is made anew from it"})
+	d.addEntry(Entry{What: "follow-restored", To: e.Version, Detail: "the other version is rebuilt from it"})
 	return nil
 }
 

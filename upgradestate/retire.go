@@ -65,13 +65,13 @@ func (d *Deployment) complete(e Complete) error {
 	case Retired(*d, e.Version):
 		return nil
 	case e.Version == d.CurrentVersion:
-		return refused("complete: %s is the version that is served: only one that was left can be retired", e.Version)
+		return refused("complete: %s is the current version: only a version before a switch can be retired", e.Version)
 	case !known:
 		return refused("complete: unknown version %q", e.Version)
 	case d.Upgrade != nil:
 		return refused("complete: upgrade %s to %s is running: let it finish or abort it first", d.Upgrade.ID, d.Upgrade.TargetVersion)
 	case d.Retire != nil:
-		return refused("complete: %s is being retired: wait for its end", d.Retire.Version)
+		return refused("complete: %s is being retired: wait until it ends", d.Retire.Version)
 	}
 	d.Retire = &Retire{Version: e.Version, Until: e.Until}
 	// Otherwise a controller could begin to copy into the collections that are being dropped.
@@ -217,7 +217,7 @@ func validateRetire(d Deployment) error {
 	}
 	for _, ns := range d.Namespaces {
 		if d.isRetired(ns.Version) {
-			return fmt.Errorf("%s is retired, but its namespace is there", ns.Version)
+			return fmt.Errorf("%s is retired, but its namespace still exists", ns.Version)
 		}
 	}
 	for i, k := range d.Kept {

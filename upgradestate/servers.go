@@ -24,7 +24,7 @@ func LateServers(servers []ServerState, target string) string {
 	if len(bad) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("servers that are too old for %s and came after the upgrade began: %s; update or stop them", target, strings.Join(bad, "; "))
+	return fmt.Sprintf("servers that are too old for %s and started after the upgrade began: %s; update or stop them", target, strings.Join(bad, "; "))
 }
 
 // oldServers returns, for each server that cannot follow to a version, the reason.
@@ -34,7 +34,7 @@ func oldServers(servers []ServerState, target string) []string {
 		switch {
 		// It would not hold its writes, so clients would see errors during the switch.
 		case s.Protocol < MinProtocol:
-			bad = append(bad, fmt.Sprintf("%s speaks protocol %d, %d is needed", s.ID, s.Protocol, MinProtocol))
+			bad = append(bad, fmt.Sprintf("%s speaks protocol %d, but %d is needed", s.ID, s.Protocol, MinProtocol))
 		// Applications do not list versions. They follow the Deployment.
 		case !s.Client && !slices.Contains(s.Versions, target):
 			bad = append(bad, fmt.Sprintf("%s knows only %s", s.ID, strings.Join(s.Versions, ", ")))

@@ -68,7 +68,7 @@ func (d *Deployment) startSwitch(e StartSwitch) error {
 	}
 	// The driver has checked this, but the record may have changed since.
 	if why := SwitchBlocker(*d); why != "" {
-		return refused("switch: it waits for %s", why)
+		return refused("switch: the upgrade waits for %s", why)
 	}
 	u.State, u.Step, u.TargetSince = Switching, StepHold, e.TargetSince
 	// Reports from before the switch must not count as drained.

@@ -47,14 +47,14 @@ func (d *Deployment) beginUpdate(e BeginUpdate) error {
 	ns, _ := d.Namespace(d.CurrentVersion)
 	switch {
 	case e.Unasked && (u.Version != d.CurrentVersion || d.Upgrade != nil || u.Key != "" && ns.DeclinedKey == u.Key):
-		return outdated("update %s, which nobody asked for", u.Name)
+		return outdated("update %s was not requested", u.Name)
 	case u.ID == "" || u.Name == "" || u.Kind == "" || u.Hash == "":
 		return refused("update: id, name, kind and hash are all needed")
 	case u.Version != d.CurrentVersion:
-		return refused("update %s: it is for version %s, and %s is served", u.Name, u.Version, d.CurrentVersion)
+		return refused("update %s: it is for version %s, and the current version is %s", u.Name, u.Version, d.CurrentVersion)
 	// Its writes would have to be drained, too.
 	case switching(*d):
-		return refused("update %s: upgrade %s is switching: wait for its end", u.Name, d.Upgrade.ID)
+		return refused("update %s: upgrade %s is switching: wait until it ends", u.Name, d.Upgrade.ID)
 	}
 	if run := d.Update; run != nil {
 		if run.Name == u.Name && run.Hash == u.Hash {
@@ -189,7 +189,7 @@ func validateUpdate(d Deployment) error {
 	case u.ID == "" || u.Name == "" || u.Kind == "":
 		return fmt.Errorf("data update %q has no id, name or kind", u.Name)
 	case u.Version != d.CurrentVersion:
-		return fmt.Errorf("data update %s of version %s runs while %s is served", u.Name, u.Version, d.CurrentVersion)
+		return fmt.Errorf("data update %s of version %s runs while %s is the current version", u.Name, u.Version, d.CurrentVersion)
 	case switching(d):
 		return fmt.Errorf("data update %s runs while upgrade %s switches", u.Name, d.Upgrade.ID)
 	}

@@ -32,13 +32,13 @@ func Validate(d Deployment) error {
 	versions := map[string]bool{}
 	for _, ns := range d.Namespaces {
 		if ns.Version == "" || versions[ns.Version] {
-			return fmt.Errorf("namespace version %q is empty or double", ns.Version)
+			return fmt.Errorf("namespace version %q is empty or occurs twice", ns.Version)
 		}
 		versions[ns.Version] = true
 		kinds := map[string]bool{}
 		for _, k := range ns.Kinds {
 			if kinds[k.Kind] {
-				return fmt.Errorf("%s: kind %s is double", ns.Version, k.Kind)
+				return fmt.Errorf("%s: kind %s occurs twice", ns.Version, k.Kind)
 			}
 			kinds[k.Kind] = true
 			if err := validateKind(k); err != nil {
@@ -72,7 +72,7 @@ func validateKind(k Kind) error {
 		return errors.New("the physical name is empty")
 	// Clients would miss the kind, or find a target that is not theirs yet.
 	case k.Hidden != (k.Fixed && k.Physical != k.Kind):
-		return fmt.Errorf("hidden is %t, but it bears the name %s", k.Hidden, k.Physical)
+		return fmt.Errorf("hidden is %t, but its collection has the name %s", k.Hidden, k.Physical)
 	}
 	switch k.Fence {
 	case classUUID:
@@ -96,7 +96,7 @@ func validateKind(k Kind) error {
 		switch p.Reason {
 		case PendingFence, PendingSeal, PendingLast:
 			if _, ok := seqOf(k.Kind, p.To); !ok {
-				return fmt.Errorf("pending %s to %q, which is no next name", p.Reason, p.To)
+				return fmt.Errorf("pending %s to %q, which is not the next name", p.Reason, p.To)
 			}
 		case PendingOpen:
 			if !k.Hidden {
@@ -144,7 +144,7 @@ func validatePlace(d Deployment, version string, k Kind) error {
 		allowed = []PendingReason{PendingOpen}
 		// Clients could never write again.
 		if k.Sealed || (k.Fenced != "" || k.Hidden) && k.Pending == nil {
-			return errors.New("the current version is closed and nothing is going to open it")
+			return errors.New("the current version is closed and no pending operation opens it")
 		}
 	case StepHold:
 		if k.Sealed || k.Fenced != "" || k.Hidden {

@@ -18,7 +18,7 @@ func TestBadInput(t *testing.T) {
 		"--server-binary /nowhere/server": `no sample server binary at "/nowhere/server": build it with 'make build', or name it with --server-binary`,
 		"now":                             `unknown command "now" for "demo"`,
 		"host":                            "no folder: give --dir; this command is for the demo's own use",
-		"controller run":                  "no configuration: give one with --config FILE",
+		"controller run":                  "no configuration given: use --config FILE",
 	} {
 		var out bytes.Buffer
 		cmd := command()

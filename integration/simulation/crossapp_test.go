@@ -166,7 +166,7 @@ func TestCrossEngineApplication(t *testing.T) {
 			parked = append(parked, p.Key+": "+p.Error)
 		}
 	}
-	if len(parked) != 1 || !strings.HasPrefix(parked[0], "bad: ") || !strings.Contains(parked[0], "no object of JSON") || strings.Contains(parked[0], "secret") {
+	if len(parked) != 1 || !strings.HasPrefix(parked[0], "bad: ") || !strings.Contains(parked[0], "not a JSON object") || strings.Contains(parked[0], "secret") {
 		t.Errorf("parked: %q", parked)
 	}
 	if _, err := a.etcd.Delete(ctx, appKeys+"bad"); err != nil {

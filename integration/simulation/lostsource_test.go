@@ -58,7 +58,7 @@ func loseSource(t *testing.T, class record.FenceClass, m moment) {
 	case u != nil && u.State == upgradestate.Switching:
 		t.Errorf("the switch stands in step %s", u.Step)
 	case u != nil:
-		if why := s.whyNot(ctx); !strings.Contains(why, "no collection has its name") && !strings.Contains(why, "which the deployment knows, is not noted in it") {
+		if why := s.whyNot(ctx); !strings.Contains(why, "no collection has its name") && !strings.Contains(why, "its mark lacks collection ") {
 			t.Errorf("what is shown: %s", why)
 		}
 	}

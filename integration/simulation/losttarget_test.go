@@ -59,7 +59,7 @@ func loseTarget(t *testing.T, seed uint64, m moment) {
 	if !a.GateOpen() {
 		t.Error("writes are still held")
 	}
-	if why := s.whyNot(ctx); !strings.Contains(why, "it is empty or another one") {
+	if why := s.whyNot(ctx); !strings.Contains(why, "it is empty or the wrong database") {
 		t.Errorf("what is shown: %s", why)
 	}
 	if len(tr.failed) > 0 {

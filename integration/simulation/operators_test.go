@@ -130,7 +130,7 @@ func (s *system) drawVerb(rng *rand.Rand) verb {
 		return verb{"abort", func(ctx context.Context, o *operator) (*dbv1.Deployment, error) {
 			return ask(&dbv1.AbortUpgradeRequest{}, o.api.AbortUpgrade)(ctx)
 		}, func(_, _ upgradestate.Deployment) upgradestate.Event {
-			return upgradestate.Abort{Reason: "asked for by an operator"}
+			return upgradestate.Abort{Reason: "requested by an operator"}
 		}, idle}
 	case 4:
 		return verb{"switch", func(ctx context.Context, o *operator) (*dbv1.Deployment, error) {

@@ -249,7 +249,7 @@ func variable(p edit.Path) (string, error) {
 	name := p.String()
 	for part := range strings.SplitSeq(name, ".") {
 		if !identifier.MatchString(part) || slices.Contains(reserved, part) {
-			return "", fmt.Errorf("%s is no name that CEL can read; rename the field before it is computed with", name)
+			return "", fmt.Errorf("%s is not a name that CEL can read; rename the field before compute uses it", name)
 		}
 	}
 	return name, nil

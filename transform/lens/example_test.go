@@ -78,7 +78,7 @@ func ExampleWithHooks() {
 	}
 	// Output:
 	// {"code": "abc"} <nil>
-	//  hook lower: CODE is "Abc" (string), would become "abc" (string) and come back as "ABC" (string): the value cannot be converted so that the reverse gives it again
+	//  hook lower: CODE is "Abc" (string), would become "abc" (string), and the reverse would give "ABC" (string): the value cannot be converted so that the reverse restores it
 }
 
 func textValue(s string) []bson.RawValue {

@@ -38,7 +38,7 @@ func (p *lensParser) fanKey(f *fanout.Fan, n ast.Node, verb string) error {
 			f.Constants[i] = k.Variables[slot].Constant
 		}
 		if !f.Gather && k.ByContentDown {
-			return p.errorAt(n, "fanOut is not possible with a key whose variables of from are fields of the new record (key.without): the new records' keys do not tell which old record they come from")
+			return p.errorAt(n, "fanOut is not possible with a key whose variables of from are fields of the new record (key.without): the keys of the new records do not identify their old record")
 		}
 	}
 	for i, name := range f.Key.Variables {
@@ -90,11 +90,11 @@ func (p *lensParser) partType(f *fanout.Fan, n ast.Node, i int) error {
 	}
 	switch {
 	case declared != "" && declared != own:
-		return p.errorAt(n, "key: {%s} is of type %s in the key of the record that they belong to, not %s", name, own, declared)
+		return p.errorAt(n, "key: {%s} is of type %s in the key of the parent record, not %s", name, own, declared)
 	case own == scalar.IDAny && !alone:
-		return p.errorAt(n, "key: the record that they belong to has keys of any type, or documents, and {%s} cannot stand within a text: let it stand alone, as a field of a document, or use the variables of its key", name)
+		return p.errorAt(n, "key: the parent record has keys of any type, or documents, and {%s} cannot stand within a text: let it stand alone, as a field of a document, or use the variables of its key", name)
 	case part.Source == fanout.PartIndex && own != "" && !own.IsNumber():
-		return p.errorAt(n, "key: {index} is a number: declare it as one of int, long, double, number, or as none within a text")
+		return p.errorAt(n, "key: {index} is a number: declare one of int, long, double or number, or no type within a text")
 	case part.Source == fanout.PartEntry && own == scalar.IDAny:
 		return p.errorAt(n, "key: {%s} is the name of an entry, a text, and cannot be of type any", name)
 	}
@@ -107,7 +107,7 @@ func (p *lensParser) partType(f *fanout.Fan, n ast.Node, i int) error {
 		f.ParentType = own
 	}
 	if f.OwnItem(part) && own == "" {
-		return p.errorAt(n, "key: {%s} is the _id of an item, which goes into the key and comes back out of it: say which type it has, such as {%s:objectId}", name, name)
+		return p.errorAt(n, "key: {%s} is the _id of an item, which the reverse reads from the key: declare its type, such as {%s:objectId}", name, name)
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func (p *lensParser) keyPart(f *fanout.Fan, n ast.Node, name, verb string) (fano
 		return fanout.KeyPart{Source: fanout.PartEntry}, nil
 	case name == "id" && f.As == fanout.AsList:
 		if f.ID == nil {
-			return fanout.KeyPart{}, p.errorAt(n, "{id} needs the key \"id\", the field that tells the items apart")
+			return fanout.KeyPart{}, p.errorAt(n, "{id} needs the key \"id\", the field that identifies the items")
 		}
 		return fanout.KeyPart{Source: fanout.PartItem, Item: f.ID}, nil
 	case isItem && f.Value == nil:
@@ -163,7 +163,7 @@ func (p *lensParser) keyPart(f *fanout.Fan, n ast.Node, name, verb string) (fano
 func (p *lensParser) fanOrder(f *fanout.Fan, m map[string]ast.Node) error {
 	switch {
 	case f.ByContent() && f.Parent == nil && f.Key.Pattern() == nil:
-		return p.errorAt(m["key"], "the records of a parent cannot be found by a key that is no text: give parent, the field of %s that holds the parent's key", f.Kind)
+		return p.errorAt(m["key"], "records cannot be found by a parent's key that is not a text: give parent, the field of %s that holds the parent's key", f.Kind)
 	case f.ByContent() && f.Parent == nil:
 		return p.errorAt(m["key"], "the key must begin with the parent's name, as {%s} or by all variables of its key; or give parent: the field of %s that holds the parent's key", keymap.WholeKey, f.Kind)
 	case f.As == fanout.AsList && f.ByContent() && !f.NamesParent() && !slices.ContainsFunc(f.Parts, func(p fanout.KeyPart) bool { return p.Source != fanout.PartIndex }):
@@ -175,11 +175,11 @@ func (p *lensParser) fanOrder(f *fanout.Fan, m map[string]ast.Node) error {
 	case f.As == fanout.AsObject && slices.ContainsFunc(f.Parts, func(p fanout.KeyPart) bool { return p.Source == fanout.PartItem }):
 		return nil
 	case f.As == fanout.AsList && f.Sorted() && f.ID == nil:
-		return p.errorAt(m["key"], "a list needs order (the field of %s that keeps the place), or {index} in the key, or id, by which it is sorted then", f.Kind)
+		return p.errorAt(m["key"], "a list needs order (the field of %s that holds the position), or {index} in the key, or id, which then sorts the list", f.Kind)
 	case f.As == fanout.AsList && f.Order != nil && f.ID == nil && !f.Indexed() && !slices.ContainsFunc(f.Parts, func(p fanout.KeyPart) bool { return p.Source == fanout.PartItem }):
-		return p.errorAt(m["key"], "nothing in the key tells the items of a list apart; use {index}, {id} or {%s<field>}", keymap.ItemPrefix)
+		return p.errorAt(m["key"], "nothing in the key identifies the items of a list; use {index}, {id} or {%s<field>}", keymap.ItemPrefix)
 	case f.As == fanout.AsMap && f.Entry != nil && !slices.ContainsFunc(f.Parts, func(p fanout.KeyPart) bool { return p.Source == fanout.PartEntry || p.Source == fanout.PartItem }):
-		return p.errorAt(m["key"], "nothing in the key tells the entries of a map apart; use {id} or {%s<field>}", keymap.ItemPrefix)
+		return p.errorAt(m["key"], "nothing in the key identifies the entries of a map; use {id} or {%s<field>}", keymap.ItemPrefix)
 	}
 	return nil
 }

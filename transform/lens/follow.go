@@ -67,7 +67,7 @@ func (l *Lens) follow(kind string, keys transform.Keys, s *Set) (*Following, err
 	targets := map[*target]*target{}
 	for _, o := range l.references {
 		if o.to.service == "" {
-			return nil, o.to.at.errorf("%s is a kind of this service: its keys change by an upgrade, which takes its references along; a data update follows those of another one: say which with service and imports", o.to.kind)
+			return nil, o.to.at.errorf("%s is a kind of this service: an upgrade changes its keys and updates the references to them; a data update updates references to another service: name it with service and imports", o.to.kind)
 		}
 		// Copy the target: other updates and upgrades may use the same lens with other settings.
 		to := *o.to
@@ -77,10 +77,10 @@ func (l *Lens) follow(kind string, keys transform.Keys, s *Set) (*Following, err
 		}
 		// The update decides by the form of a key whether it is old or new.
 		if to.keys != nil && !to.keys.From.Disjoint(to.keys.To, to.keys) {
-			return nil, to.at.errorf("a key of the old version of %s can look like one of the new version (%s, %s), so that a data update could not tell which of them it has met", to.kind, to.keys.From, to.keys.To)
+			return nil, to.at.errorf("a key of the old version of %s can look like one of the new version (%s, %s), so that a data update could not distinguish them", to.kind, to.keys.From, to.keys.To)
 		}
 		if keys == transform.BothKeys && o.both == nil {
-			return nil, o.to.at.errorf("%s: to hold both keys, both must name the field that lists them", o)
+			return nil, o.to.at.errorf("%s: to hold both keys, set both to the field that lists them", o)
 		}
 		if to.keys != nil {
 			fmt.Fprintf(h, "%s %s\n", o.field, to.keys.Digested())
@@ -116,7 +116,7 @@ func (f *Following) following(kind string, ops []operation.Op, within edit.Path,
 			items.Run = operation.Program{Ops: inner}
 			out = append(out, &items)
 		default:
-			return nil, fmt.Errorf("%s: a data update that follows references changes nothing else: move it to one of its own", o)
+			return nil, fmt.Errorf("%s: a data update with references changes nothing else: move this operation to another data update", o)
 		}
 	}
 	return out, nil
@@ -238,7 +238,7 @@ func (o *follow) key(e *edit.Editor, n *edit.Node, i int, parts []string, held [
 	if o.optional {
 		return held, nil
 	}
-	return nil, fmt.Errorf("is %s (%s), no key of %s in either version", edit.Show(is.Type, is.Value), edit.TypeName(is.Type), o.to.kind)
+	return nil, fmt.Errorf("is %s (%s), which is not a key of %s in either version", edit.Show(is.Type, is.Value), edit.TypeName(is.Type), o.to.kind)
 }
 
 // far returns the key of the other version. values holds the values of the key's variables.
@@ -275,7 +275,7 @@ func (o *follow) ask(e *edit.Editor, way keymap.Way, is bson.RawValue) (bson.Raw
 	form, _ := way.Target()
 	var buf [keymap.MaxVariables]string
 	if err := form.Read(far.Value(), scalar.ReadKey, buf[:len(form.Variables)]); err != nil {
-		return bson.RawValue{}, fmt.Errorf("was made another key than the lens of %s does: %w", o.to.kind, err)
+		return bson.RawValue{}, fmt.Errorf("became another key than the lens of %s makes: %w", o.to.kind, err)
 	}
 	return form.Value(buf[:len(form.Variables)]), nil
 }

@@ -181,7 +181,7 @@ func TestFollowLookup(t *testing.T) {
 		{"of no service", "reference: {field: team, kind: teams, service: accounts}", `{"team":"teams/a"}`, transform.NewKeys, []transform.Question{ask("teams", key("teams/a"), true)},
 			nil, "", `accounts has no record of teams with this key`},
 		{"another than the lens makes", "reference: {field: team, kind: teams, service: accounts}", `{"team":"teams/a"}`, transform.NewKeys, []transform.Question{ask("teams", key("teams/a"), true)},
-			transform.Answers{ask("teams", key("teams/a"), true): key("x")}, "", "another key than the lens of teams does"},
+			transform.Answers{ask("teams", key("teams/a"), true): key("x")}, "", "became another key than the lens of teams makes"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -231,10 +231,10 @@ func TestFollowImports(t *testing.T) {
 func TestFollowErrors(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ name, operations, want string }{
-		{"own kind", "operations: [{reference: {field: f, kind: bills}}]", "bills.yaml:2:43: bills is a kind of this service: its keys change by an upgrade"},
+		{"own kind", "operations: [{reference: {field: f, kind: bills}}]", "bills.yaml:2:43: bills is a kind of this service: an upgrade changes its keys"},
 		{"alike", "operations: [{reference: {field: f, kind: alike, service: accounts}}]", "bills.yaml:2:43: a key of the old version of alike can look like one of the new version ({name}, u-{name})"},
-		{"something else", "operations: [{add: {field: x, value: 1}}, {reference: {field: f, kind: users, service: accounts, both: g}}]", "bills.yaml: add x: a data update that follows references changes nothing else"},
-		{"both without a list", "operations: [{reference: {field: f, kind: users, service: accounts}}]", "bills.yaml:2:43: reference f to users: to hold both keys, both must name the field that lists them"},
+		{"something else", "operations: [{add: {field: x, value: 1}}, {reference: {field: f, kind: users, service: accounts, both: g}}]", "bills.yaml: add x: a data update with references changes nothing else"},
+		{"both without a list", "operations: [{reference: {field: f, kind: users, service: accounts}}]", "bills.yaml:2:43: reference f to users: to hold both keys, set both to the field that lists them"},
 		{"key", "key: {from: 'a/{a}', to: 'b/{a}'}\noperations: [{reference: {field: f, kind: users, service: accounts}}]", "bills.yaml: key changes names"},
 		{"another kind", "kinds: {from: a, to: a}\noperations: [{reference: {field: f, kind: users, service: accounts}}]", "bills.yaml: kinds names a: a data update changes records of bills where they are"},
 		{"no such kind", "operations: [{reference: {field: f, kind: nobody, service: accounts}}]", `bills.yaml:2:43: service accounts has no kind "nobody"`},
@@ -252,8 +252,8 @@ func TestFollowErrors(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"reference: {field: f, kind: bills, both: g}":                          "both is for a kind of another service",
-		"reference: {field: f, kind: users, service: accounts, both: f}":       "both must be another field of the object that has f",
-		"reference: {field: o.f, kind: users, service: accounts, both: names}": "both must be another field of the object that has o.f",
+		"reference: {field: f, kind: users, service: accounts, both: f}":       "both must name another field of the object that has f",
+		"reference: {field: o.f, kind: users, service: accounts, both: names}": "both must name another field of the object that has o.f",
 	} {
 		if _, err := lens.Parse("bills.yaml", []byte(imported+"operations:\n  - "+text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
@@ -263,7 +263,7 @@ func TestFollowErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Change(lenstest.JSON(t, `{"f":"x"}`), nil); err == nil || !strings.Contains(err.Error(), "no key of users in either version") {
+	if _, err := f.Change(lenstest.JSON(t, `{"f":"x"}`), nil); err == nil || !strings.Contains(err.Error(), "not a key of users in either version") {
 		t.Errorf("no key: %v", err)
 	}
 }

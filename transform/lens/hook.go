@@ -57,7 +57,7 @@ func (p *lensParser) hook(n ast.Node) (operation.Op, error) {
 			slices.Sort(names)
 			known = "this program has: " + joinNames(names)
 		}
-		return nil, p.errorAt(f["name"], "unknown hook %q; %s (hooks are Go code that is given to lens.Parse)", strings.TrimSpace(name), known)
+		return nil, p.errorAt(f["name"], "unknown hook %q; %s (hooks are Go code that the program passes to lens.Parse)", strings.TrimSpace(name), known)
 	}
 	if h.Up == nil || h.Down == nil {
 		return nil, p.errorAt(f["name"], "hook %q has not both Up and Down", name)
@@ -139,7 +139,7 @@ func (p *lensParser) calcPaths(f map[string]ast.Node) (from, to []edit.Path, err
 			}
 			for _, item := range []edit.Path{a, b} {
 				if item.IsItem() {
-					return nil, nil, p.errorAt(f["to"], `to: "." is the item itself, and stays it: it must be in from and in to`)
+					return nil, nil, p.errorAt(f["to"], `to: "." is the item itself and stays the item: name it in from and in to`)
 				}
 			}
 		}

@@ -51,7 +51,7 @@ func (l *Lens) UnmapIndex(spec bson.Raw) (bson.Raw, error) {
 	// Several old indexes may map to one new index; accept the result only if it maps back exactly.
 	again, err := l.MapIndex(raw)
 	if err != nil || !bytes.Equal(again, spec) {
-		return nil, fmt.Errorf("map index %s back: no index of the old side serves there as it does", name)
+		return nil, fmt.Errorf("map index %s back: no index of the old side gives the same index there", name)
 	}
 	return raw, nil
 }

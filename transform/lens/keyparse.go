@@ -45,7 +45,7 @@ func (p *lensParser) key(n ast.Node) error {
 			}
 			v, given := values[name]
 			if !given {
-				return p.errorAt(f[side.hasKey], "only %s has {%s}; say under %q what it is for records of the other side: a constant, or {field: ...} of the record there", side.hasKey, name, side.given)
+				return p.errorAt(f[side.hasKey], "only %s has {%s}; give its value for records of the other side under %q: a constant, or {field: ...} of the record there", side.hasKey, name, side.given)
 			}
 			// A whole name cannot be a constant or a field.
 			if name == keymap.WholeKey {
@@ -95,9 +95,9 @@ func noConversion(name string, from, to scalar.IDType) string {
 		if from == scalar.IDAny {
 			other = to
 		}
-		return fmt.Sprintf("{%s} is of type any in one version and of type %s in the other, which the reverse could not tell apart: declare one type for both, or {%s:any} standing alone in both", name, other, name)
+		return fmt.Sprintf("{%s} is of type any in one version and of type %s in the other, which the reverse could not distinguish: declare one type for both, or {%s:any} standing alone in both", name, other, name)
 	}
-	return fmt.Sprintf("{%s} is of type %s in the old version, which has no conversion to %s that can be undone; it can be: %s", name, from, to, scalar.JoinIDTypes(from.Targets()))
+	return fmt.Sprintf("{%s} is of type %s in the old version, which has no reversible conversion to %s; possible: %s", name, from, to, scalar.JoinIDTypes(from.Targets()))
 }
 
 // oneSided completes a variable that only one form has: typ is its type there, and inFrom reports
@@ -125,7 +125,7 @@ func (p *lensParser) uniqueKeys(k *keymap.Keys, f map[string]ast.Node) error {
 	for _, side := range []struct{ name, other string }{{"from", "to"}, {"to", "from"}} {
 		way := keymap.Way{Keys: k, Up: side.name == "to"}
 		if !way.Varies() && (keymap.Way{Keys: k, Up: !way.Up}).Varies() {
-			return p.errorAt(f[side.name], "%s has no variable that differs from record to record, so that all would have the same key: put one of those of %s into it", side.name, side.other)
+			return p.errorAt(f[side.name], "%s has no variable that differs from record to record, so that all records would have the same key: put one of the variables of %s into it", side.name, side.other)
 		}
 	}
 	return nil
@@ -165,7 +165,7 @@ func (p *lensParser) noteKeys(k *keymap.Keys, f map[string]ast.Node) {
 			continue
 		}
 		at := p.position(f[name])
-		p.lens.notes = append(p.lens.notes, Note{at.line, at.column, fmt.Sprintf("the keys of the %s version have no %s: records with the same %s would be one, and only data show whether there are any",
+		p.lens.notes = append(p.lens.notes, Note{at.line, at.column, fmt.Sprintf("the keys of the %s version have no %s: records with the same %s would become one; only the data show whether such records exist",
 			version, strings.Join(lacks, ", "), strings.Join(has, ", "))})
 	}
 }

@@ -139,7 +139,7 @@ func (m members) groupByContent(f *fanout.Fan, r record.Record) (string, error) 
 	}
 	id, ok := edit.LookupRaw(r.Doc, edit.Path{f.Parent})
 	if !ok {
-		return "", fmt.Errorf("it has no %s, which identifies the record that it belongs to", f.Parent)
+		return "", fmt.Errorf("it has no %s, which identifies its parent record", f.Parent)
 	}
 	// The field holds the parent's _id. Group by the key that it stands for.
 	parent, err := record.KeyOf(id)

@@ -103,7 +103,7 @@ func (t *target) link(own setKind, among []setKind) error {
 		// A child exists only on one side, so its key has no counterpart to follow.
 		for _, f := range k.lens.fans {
 			if f.Kind == t.kind {
-				return bad("%s of %s is a kind of one version only, made by %s %s of %s: nothing in the other version has its keys", t.kind, where, f.Verb(), f.Field, k.from)
+				return bad("%s of %s is a kind of one version only, made by %s %s of %s: no record of the other version has its keys", t.kind, where, f.Verb(), f.Field, k.from)
 			}
 		}
 	}
@@ -112,7 +112,7 @@ func (t *target) link(own setKind, among []setKind) error {
 		slices.Sort(known)
 		return bad("%s has no kind %q; it has: %s", where, t.kind, strings.Join(known, ", "))
 	case found.lens == nil:
-		return bad("%s of %s is discontinued, so that nothing of the new version can refer to it", t.kind, where)
+		return bad("%s of %s is discontinued, so that no record of the new version can refer to it", t.kind, where)
 	}
 	t.keys, t.linked = found.lens.keys, true
 	t.old, t.now = found.from, found.to
@@ -141,7 +141,7 @@ func (t *target) linkParts() error {
 			p.typ = own
 		}
 		if !p.typ.Convertible(own) {
-			return p.at.errorf("with: {%s} is of type %s in the key of %s, which has no conversion to %s that can be undone; it can be: %s", p.name, own, t.kind, p.typ, scalar.JoinIDTypes(own.Targets()))
+			return p.at.errorf("with: {%s} is of type %s in the key of %s, which has no reversible conversion to %s; possible: %s", p.name, own, t.kind, p.typ, scalar.JoinIDTypes(own.Targets()))
 		}
 	}
 	// A data update looks up missing parts, so it does not need with.
@@ -150,7 +150,7 @@ func (t *target) linkParts() error {
 	}
 	for _, v := range k.Variables {
 		if v.Field != nil && !slices.ContainsFunc(t.with, func(p targetPart) bool { return p.name == v.Name }) {
-			return t.at.errorf("the keys of %s do not follow from each other alone (its lens takes {%s} from a field), so that a reference cannot follow them; where a field of this record holds the same in both versions, say with: {%s: {field: ...}}", t.kind, v.Name, v.Name)
+			return t.at.errorf("the key of %s in one version does not determine the key in the other (its lens takes {%s} from a field), so that a reference cannot follow it; if a field of this record holds the value in both versions, give with: {%s: {field: ...}}", t.kind, v.Name, v.Name)
 		}
 	}
 	return nil
@@ -169,7 +169,7 @@ func (s *Set) importsOf(l *Lens, path []string) (map[string][]setKind, error) {
 			}
 			// Without this check, a cycle of imports would never end.
 			if slices.ContainsFunc(path, func(p string) bool { return filepath.Clean(p) == filepath.Clean(file) }) {
-				return nil, bad("imports go in a circle: %s", strings.Join(append(path, file), " imports "))
+				return nil, bad("imports form a cycle: %s", strings.Join(append(path, file), " imports "))
 			}
 			text, err := s.load(file)
 			if err != nil {
@@ -182,7 +182,7 @@ func (s *Set) importsOf(l *Lens, path []string) (map[string][]setKind, error) {
 				return nil, err
 			}
 			if other.kinds.from == "" {
-				return nil, bad("imports: %s does not say what kind it is for; add kinds: {from: ..., to: ...} there", file)
+				return nil, bad("imports: %s does not name its kind; add kinds: {from: ..., to: ...} there", file)
 			}
 			// Read its imports too: an error in them must appear now, not at a later upgrade.
 			if _, err := s.importsOf(other, append(slices.Clone(path), file)); err != nil {

@@ -78,9 +78,9 @@ func TestLinkErrors(t *testing.T) {
 		want  string
 	}{
 		{"no such kind", map[string]string{"k": ref("nobody"), "users": lenstest.Users}, `k.yaml:2:33: this service has no kind "nobody"; it has: gone, k, users`},
-		{"content", map[string]string{"k": ref("secrets"), "secrets": lenstest.SecretsByLocation}, "k.yaml:2:33: the keys of secrets do not follow from each other alone (its lens takes {region} from a field), so that a reference cannot follow them; where a field of this record holds the same in both versions, say with: {region: {field: ...}}"},
+		{"content", map[string]string{"k": ref("secrets"), "secrets": lenstest.SecretsByLocation}, "k.yaml:2:33: the key of secrets in one version does not determine the key in the other (its lens takes {region} from a field), so that a reference cannot follow it; if a field of this record holds the value in both versions, give with: {region: {field: ...}}"},
 		{"no such part", map[string]string{"k": ref("users, with: {user: {field: f}}"), "users": lenstest.Users}, "k.yaml:2:47: with: {user} is no variable that the key of users takes from a field"},
-		{"type of a part", map[string]string{"k": ref("a, with: {n: {field: f, type: uuid}}"), "a": "key: {from: '{id}', to: '{n:int}/{id}', with: {n: {field: n}}}\noperations: []"}, "k.yaml:2:43: with: {n} is of type int in the key of a, which has no conversion to uuid"},
+		{"type of a part", map[string]string{"k": ref("a, with: {n: {field: f, type: uuid}}"), "a": "key: {from: '{id}', to: '{n:int}/{id}', with: {n: {field: n}}}\noperations: []"}, "k.yaml:2:43: with: {n} is of type int in the key of a, which has no reversible conversion to uuid"},
 		{"child", map[string]string{"k": ref("lines"), "o": lenstest.Orders(lenstest.LinesByOrder)}, "k.yaml:2:33: lines of this service is a kind of one version only"},
 		{"discontinued", map[string]string{"k": ref("gone")}, "k.yaml:2:33: gone of this service is discontinued"},
 		{"no file", map[string]string{"k": "operations: []\nimports: {billing: nowhere/lens.yaml}\n"}, "k.yaml:2:11: imports: lens of billing: open nowhere/lens.yaml"},
@@ -107,7 +107,7 @@ func TestLinkErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lenstest.Take(l.Spec("k", "k").Up, lenstest.FromJSON(t, `k {"_id":1,"f":"x"}`), nil); err == nil || !strings.Contains(err.Error(), "not linked") {
+	if _, err := lenstest.Take(l.Spec("k", "k").Up, lenstest.FromJSON(t, `k {"_id":1,"f":"x"}`), nil); err == nil || !strings.Contains(err.Error(), "nothing linked it") {
 		t.Errorf("not linked: %v", err)
 	}
 }
@@ -161,11 +161,11 @@ func TestImports(t *testing.T) {
 
 	circle := write("circle/a.yaml", "kinds: {from: a, to: a}\noperations: []\nimports: {b: b.yaml}\n")
 	write("circle/b.yaml", "kinds: {from: b, to: b}\nimports: {a: a.yaml}\noperations: []\n")
-	if _, err := link(circle); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(dir, "circle/b.yaml")+":2:11: imports go in a circle: ") {
+	if _, err := link(circle); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(dir, "circle/b.yaml")+":2:11: imports form a cycle: ") {
 		t.Errorf("circle: %v", err)
 	}
 	write("billing/nameless.yaml", "operations: []\n")
-	if _, err := link(write("billing/x.yaml", "imports: {n: nameless.yaml}\noperations: []\n")); err == nil || !strings.Contains(err.Error(), "does not say what kind it is for") {
+	if _, err := link(write("billing/x.yaml", "imports: {n: nameless.yaml}\noperations: []\n")); err == nil || !strings.Contains(err.Error(), "does not name its kind") {
 		t.Errorf("no kinds: %v", err)
 	}
 	if _, err := link(write("billing/y.yaml", "imports: {n: ../accounts/users.yaml}\noperations:\n  - reference: {field: f, kind: bills, service: n}\n")); err == nil || !strings.Contains(err.Error(), `service n has no kind "bills"; it has: users`) {

@@ -28,7 +28,7 @@ func (o *reference) Compare(c operation.Condition) ([]operation.Condition, error
 	case o.to.keys.Unwritten(o.up):
 		return nil, fmt.Errorf("it holds keys of %s, which requests cannot write", o.to.kind)
 	case len(o.to.with) > 0:
-		return nil, fmt.Errorf("it holds keys of %s, of which the other version's have a part that another field holds", o.to.kind)
+		return nil, fmt.Errorf("it holds keys of %s; in the other version a part of the key is in another field", o.to.kind)
 	case !item && !c.Path.Equal(o.field):
 		return nil, fmt.Errorf("it holds keys of %s, which have no fields", o.to.kind)
 	}
@@ -57,7 +57,7 @@ func (o *reference) Compare(c operation.Condition) ([]operation.Condition, error
 		c.Values = []any{far}
 		return []operation.Condition{c}, nil
 	}
-	return nil, fmt.Errorf("it holds keys of %s, which have another form in the other version: %s cannot be asked of them", o.to.kind, c.Op)
+	return nil, fmt.Errorf("it holds keys of %s, which have another form in the other version: %s cannot be applied to them", o.to.kind, c.Op)
 }
 
 // compareWhole maps whole keys. It drops literals that are not keys, because no record holds them

@@ -127,7 +127,7 @@ func (p *lensParser) each(n ast.Node) (operation.Op, error) {
 			return nil, err
 		}
 		if in == operation.InMap {
-			return nil, p.errorAt(v, "match is for lists; the entries of a map are told apart by their names")
+			return nil, p.errorAt(v, "match is for lists; the names of a map's entries identify them")
 		}
 	}
 	ops, err := p.operationList(f["operations"])
@@ -146,7 +146,7 @@ func (p *lensParser) each(n ast.Node) (operation.Op, error) {
 	if o.NeedsMatch() && match == nil {
 		// Name the first operation that needs it.
 		held := append(o.Run.Held, o.Back.Held...)[0]
-		return nil, p.errorAt(n, "each: %s needs match, a field that tells the items of the list apart (or in: map): one side lacks the field, and finds it in the item that the other side holds", held.By)
+		return nil, p.errorAt(n, "each: %s needs match, a field that identifies the items of the list (or in: map): one side lacks the field and takes its value from the matching item of the other side", held.By)
 	}
 	return o, nil
 }

@@ -33,9 +33,9 @@ func (p *lensParser) normalize(n ast.Node) (operation.Op, error) {
 		case slices.Contains(o.Steps, step):
 			return nil, p.errorAt(v, "steps has %s twice", step)
 		case step == operation.StepLower && slices.Contains(o.Steps, operation.StepUpper), step == operation.StepUpper && slices.Contains(o.Steps, operation.StepLower):
-			return nil, p.errorAt(v, "steps has lower and upper; only the last one would count")
+			return nil, p.errorAt(v, "steps has lower and upper; only the last one would have an effect")
 		case step.Removes() && o.Field.IsItem():
-			return nil, p.errorAt(v, "steps: %s would leave an item out; write sort or deduplicate for the list, or a hook", step)
+			return nil, p.errorAt(v, "steps: %s would drop an item; use sort or deduplicate for the list, or a hook", step)
 		}
 		o.Steps = append(o.Steps, step)
 	}
@@ -75,7 +75,7 @@ func (p *lensParser) listing(n ast.Node, verb string) (operation.Op, error) {
 	// With a separator like "aa", the items "xa" and "y" join to "xaaay", which splits differently.
 	for i := 1; i < len(o.Separator); i++ {
 		if strings.HasPrefix(o.Separator, o.Separator[i:]) {
-			return nil, p.errorAt(f["separator"], "separator begins as it ends, so that an item which ends so would come back cut elsewhere; name another one")
+			return nil, p.errorAt(f["separator"], "the separator has the same beginning and end, so that the reverse could split an item at another place; use another separator")
 		}
 	}
 	if v, ok := f["tidy"]; ok {
@@ -87,7 +87,7 @@ func (p *lensParser) listing(n ast.Node, verb string) (operation.Op, error) {
 	}
 	// Trimming an item would remove a part of the separator.
 	if o.Tidy && strings.TrimSpace(o.Separator) == "" {
-		return nil, p.errorAt(f["separator"], "separator is blank, and tidy takes blanks away; leave tidy out, or name another separator")
+		return nil, p.errorAt(f["separator"], "the separator is blank, and tidy removes blanks; omit tidy, or use another separator")
 	}
 	return o, nil
 }

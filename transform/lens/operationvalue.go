@@ -51,7 +51,7 @@ func (p *lensParser) convert(n ast.Node) (operation.Op, error) {
 		text, err := scalarText(n)
 		dates := o.From == scalar.Epoch && o.To == scalar.Date || o.From == scalar.Date && o.To == scalar.Epoch
 		if err != nil || text != roundingSeconds || !dates {
-			return nil, p.errorAt(n, "rounding is %s, and for %s and %s: a date then keeps its milliseconds where the other side has the same second", roundingSeconds, scalar.Epoch, scalar.Date)
+			return nil, p.errorAt(n, "rounding is %s, and for %s and %s: a date then keeps its milliseconds if the other side has the same second", roundingSeconds, scalar.Epoch, scalar.Date)
 		}
 		o.Rounding = true
 	}
@@ -89,7 +89,7 @@ func (p *lensParser) table(field edit.Path, n ast.Node) (operation.Op, error) {
 			return nil, p.errorAt(e.Key, "table has %s twice", a)
 		}
 		if was, twice := t.Back[kb]; twice {
-			return nil, p.errorAt(e.Value, "table makes %s of %s and of %s, and could not go back", b, was, a)
+			return nil, p.errorAt(e.Value, "table maps both %[2]s and %[3]s to %[1]s, so that it cannot be reversed", b, was, a)
 		}
 		t.There[ka], t.Back[kb] = b, a
 		known, knownBack = append(known, a.String()), append(knownBack, b.String())

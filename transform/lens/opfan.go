@@ -37,7 +37,7 @@ func (p *lensParser) fan(n ast.Node, verb string) (*fanout.Fan, error) {
 		within = "each"
 	}
 	if within != "" {
-		return nil, p.errorAt(n, "%s cannot be within %s: only fields of the record itself can be records of their own", verb, within)
+		return nil, p.errorAt(n, "%s cannot be within %s: only fields of the record itself can become records", verb, within)
 	}
 	m, err := p.fields(n, verb, []string{"field", "as", "kind", "key"}, []string{"id", "value", "parent", "order", "unnamed", "empty", "operations"})
 	if err != nil {
@@ -58,7 +58,7 @@ func (p *lensParser) fan(n ast.Node, verb string) (*fanout.Fan, error) {
 	for _, other := range p.lens.fans {
 		// Two fans with one kind could not tell their children apart.
 		if other.Kind == f.Kind && other.Gather == f.Gather {
-			return nil, p.errorAt(m["kind"], "the records of %s are those of %s %s already", f.Kind, other.Verb(), other.Field)
+			return nil, p.errorAt(m["kind"], "%[2]s %[3]s already makes the records of %[1]s", f.Kind, other.Verb(), other.Field)
 		}
 	}
 	// The order of these steps matters: the key refers to the fields, and order and the rest to the
@@ -84,7 +84,7 @@ func (p *lensParser) fan(n ast.Node, verb string) (*fanout.Fan, error) {
 	// Not an error: data may be unique anyway, for example with object ids.
 	if f.ByContent() && !f.NamesParent() {
 		at := p.position(m["key"])
-		p.lens.notes = append(p.lens.notes, Note{at.line, at.column, fmt.Sprintf("the keys of %s do not name the record that they belong to: entries of two records that have the same key would be one, and only data show whether there are any", f.Kind)})
+		p.lens.notes = append(p.lens.notes, Note{at.line, at.column, fmt.Sprintf("the keys of %s do not contain the key of the parent record: entries of two records with the same key would become one; only the data show whether such entries exist", f.Kind)})
 	}
 	p.lens.fans = append(p.lens.fans, f)
 	return f, nil
@@ -117,7 +117,7 @@ func (p *lensParser) fanFields(f *fanout.Fan, m map[string]ast.Node) (err error)
 		}
 	}
 	if f.Value != nil && (f.ID != nil || f.As == fanout.AsObject) {
-		return p.errorAt(m["value"], "value is for entries that have no fields of their own: not with id, and not for an object")
+		return p.errorAt(m["value"], "value is for entries without fields of their own: not with id, and not for an object")
 	}
 	seen := map[string]bool{}
 	for _, key := range []string{"value", "parent", "order", "id"} {
@@ -127,7 +127,7 @@ func (p *lensParser) fanFields(f *fanout.Fan, m map[string]ast.Node) (err error)
 		// One field of the child cannot have two meanings.
 		name, _ := scalarText(m[key])
 		if seen[name] {
-			return p.errorAt(m[key], "two of value, parent, order and id are the field %s", name)
+			return p.errorAt(m[key], "two of value, parent, order and id name the field %s", name)
 		}
 		seen[name] = true
 	}
@@ -161,7 +161,7 @@ func (p *lensParser) fanEmpty(f *fanout.Fan, n ast.Node) error {
 		return p.errorAt(n, "empty: unknown rule %q; allowed: %s, %s", strings.TrimSpace(n.String()), emptyAbsent, emptyPresent)
 	}
 	if f.As == fanout.AsObject {
-		return p.errorAt(n, "empty is for a list or map; an object without fields is a record")
+		return p.errorAt(n, "empty is for a list or map; an object without fields becomes a record")
 	}
 	f.Present = rule == emptyPresent
 	p.fanAt[f] = p.position(n)
@@ -236,7 +236,7 @@ func (p *lensParser) fanOperations(f *fanout.Fan, n ast.Node, verb string) error
 	for _, o := range f.Collect.Ops {
 		for _, made := range o.Makes() {
 			if string(made[0]) != string(f.Value) {
-				return p.errorAt(n, "%s makes %s for entries of %s, which have no fields but are what %s holds", o, made, f.Field, f.Value)
+				return p.errorAt(n, "%s makes %s for entries of %s, which have no fields of their own: %s holds the entry", o, made, f.Field, f.Value)
 			}
 		}
 	}

@@ -71,15 +71,15 @@ func topKeys() []topKey {
 	return []topKey{
 		{"lens", "The version of the format.", false, (*lensParser).format, formatSchema},
 		{"kinds", "The names of the kind in both versions.", false, (*lensParser).kindsSection, reflectedAs(kindsBody{})},
-		{"imports", "The lenses of other services, by the name under which references speak of them.", false, (*lensParser).importsSection, importsSchema},
+		{"imports", "The lenses of other services, by the name that references use.", false, (*lensParser).importsSection, importsSchema},
 		{"key", "The form of the keys in both versions.", false, (*lensParser).key, reflectedAs(keyBody{})},
-		{"operations", "What makes a record of the new version, in order.", true, (*lensParser).operations, operationsList{}.JSONSchema},
+		{"operations", "The operations that turn a record of the old version into one of the new version, in order.", true, (*lensParser).operations, operationsList{}.JSONSchema},
 	}
 }
 
 func (p *lensParser) format(n ast.Node) error {
 	if v, err := scalarText(n); err != nil || v != fmt.Sprint(Format) {
-		return p.errorAt(n, "lens: format %s is not known here; this program reads format %d", strings.TrimSpace(n.String()), Format)
+		return p.errorAt(n, "lens: format %s is unknown; this program reads format %d", strings.TrimSpace(n.String()), Format)
 	}
 	return nil
 }
@@ -148,7 +148,7 @@ func (p *lensParser) document(data []byte) error {
 	// A file may begin or end with a separator line, which gives empty documents.
 	docs := slices.DeleteFunc(f.Docs, func(d *ast.DocumentNode) bool { return d.Body == nil })
 	if len(docs) > 1 {
-		return p.errorAt(docs[1].Body, "a lens is one YAML document, and a second begins here")
+		return p.errorAt(docs[1].Body, "a lens is one YAML document, but a second one begins here")
 	}
 	if len(docs) == 0 {
 		return &ParseError{File: p.file, Message: `the lens is empty; one that changes nothing is "operations: []"`}

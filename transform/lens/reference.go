@@ -150,7 +150,7 @@ func (o *reference) fill(way keymap.Way, values, parts []string) error {
 	src, _ := way.Source()
 	for _, p := range o.to.with {
 		if slices.Contains(src.Variables, p.name) && values[p.slot] != parts[p.slot] {
-			return fmt.Errorf("names another {%s} than %s does, and the reverse could not make it again", p.name, p.field)
+			return fmt.Errorf("has another {%s} than %s, and the reverse could not restore it", p.name, p.field)
 		}
 		values[p.slot] = parts[p.slot]
 	}
@@ -182,7 +182,7 @@ func (o *reference) value(e *edit.Editor, typ bson.Type, val []byte, parts []str
 		return 0, nil, fmt.Errorf("equals a key of %s, but %w", o.to.kind, err)
 	}
 	if err := (keymap.Way{Keys: o.to.keys, Up: !o.up}).Read(id, scalar.ReadExact, values[:]); err == nil {
-		return 0, nil, fmt.Errorf("is %s, which is a key of %s in the other version only: the reverse would change it", edit.Show(typ, val), o.to.kind)
+		return 0, nil, fmt.Errorf("is %s, which is a key of %s only in the other version: the reverse would change it", edit.Show(typ, val), o.to.kind)
 	}
 	return 0, nil, nil
 }
@@ -234,10 +234,10 @@ func (p *lensParser) reference(n ast.Node) (operation.Op, error) {
 			return nil, p.errorAt(n, "both is for a kind of another service: name it with service and imports")
 		// Clients must find the list next to the field.
 		case o.field.IsItem() || o.field.Equal(o.both) || !o.field.Parent().Equal(o.both.Parent()):
-			return nil, p.errorAt(n, "both must be another field of the object that has %s: the list of its old and new key", o.field)
+			return nil, p.errorAt(n, "both must name another field of the object that has %s: the list of the old and new keys", o.field)
 		}
 		at := p.position(n)
-		p.lens.notes = append(p.lens.notes, Note{at.line, at.column, fmt.Sprintf("%s is for data updates: as an upgrade this lens leaves it as it is", o.both)})
+		p.lens.notes = append(p.lens.notes, Note{at.line, at.column, fmt.Sprintf("%s is for data updates: in an upgrade this lens does not change the field", o.both)})
 	}
 	p.lens.references = append(p.lens.references, o)
 	return o, nil

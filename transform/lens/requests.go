@@ -23,7 +23,7 @@ func (l *Lens) KeyMap() (transform.KeyMap, error) {
 	for _, v := range l.keys.Variables {
 		// The name alone does not determine the other name.
 		if v.Field != nil {
-			return transform.KeyMap{}, fmt.Errorf("%s: names do not follow from each other alone: {%s} is a field of the record", l.file, v.Name)
+			return transform.KeyMap{}, fmt.Errorf("%s: the name in one version does not determine the name in the other: {%s} is a field of the record", l.file, v.Name)
 		}
 	}
 	return transform.KeyMap{New: up.Name, Old: down.Name}, nil

@@ -19,11 +19,11 @@ func (l *Lens) Rules() []string {
 		case *operation.Convert:
 			switch {
 			case o.From == scalar.Epoch && o.To == scalar.Date && !o.Rounding:
-				rule("%s has no milliseconds: every date is a whole second (%s)", o.Field, o)
+				rule("%s has no milliseconds: each date is a whole second (%s)", o.Field, o)
 			case o.To == scalar.String && o.From != scalar.String:
-				rule("%s is text that is a %s, written as the lens writes it (%s)", o.Field, o.From, o)
+				rule("%s is the text of a %s, in the form that the lens writes (%s)", o.Field, o.From, o)
 			case o.From != scalar.Number && o.To != scalar.Number && o.From != o.To:
-				rule("%s is of type %s, and has an equal of type %s (%s)", o.Field, o.To, o.From, o)
+				rule("%s is of type %s, with an equal value of type %s (%s)", o.Field, o.To, o.From, o)
 			}
 		case *operation.Table:
 			rule("%s is one of %s (%s)", o.Field, o.KnownBack, o)

@@ -78,7 +78,7 @@ func TestRulesOfWriters(t *testing.T) {
 	t.Parallel()
 	l := lenstest.Parse(t, lenstest.Orders(`convert: {field: at, from: epoch, to: date}`, lenstest.LinesByOrder))
 	rules := strings.Join(l.Rules(), "\n")
-	for _, want := range []string{"at has no milliseconds", "position of a record of lines", "no other one of its parent", "order of a record of lines", "the empty list"} {
+	for _, want := range []string{"at has no milliseconds", "position of a record of lines", "no other record of its parent", "order of a record of lines", "the empty list"} {
 		if !strings.Contains(rules, want) {
 			t.Errorf("no rule says %q:\n%s", want, rules)
 		}

@@ -13,7 +13,7 @@ import (
 // Schema returns the JSON Schema of the format, for editors. It covers the forms of all keys and
 // operations. Only Parse checks whether operations can follow each other.
 func Schema() []byte {
-	root := object("A lens: how records of one version become records of the next, and back.")
+	root := object("A lens describes how records of one version become records of the next, and back.")
 	for _, k := range topKeys() {
 		s := k.schema()
 		s.Description = k.doc
@@ -65,112 +65,112 @@ type (
 		To   plainText `json:"to" jsonschema_description:"The kind of the new version."`
 	}
 	keyBody struct {
-		From    keyFormValue        `json:"from" jsonschema_description:"The form of the old version's keys: a pattern such as projects/{project}/secrets/{secret} or {id:objectId}, or the fields of a document with a pattern for each."`
+		From    keyFormValue        `json:"from" jsonschema_description:"The form of the old version's keys: a pattern such as projects/{project}/secrets/{secret} or {id:objectId}, or a document with a pattern for each field."`
 		To      keyFormValue        `json:"to" jsonschema_description:"The form of the new version's keys."`
-		With    map[string]keyValue `json:"with,omitempty" jsonschema_description:"What the variables are that only the new pattern has."`
-		Without map[string]keyValue `json:"without,omitempty" jsonschema_description:"What the variables are that only the old pattern has."`
+		With    map[string]keyValue `json:"with,omitempty" jsonschema_description:"The values of the variables that only the new pattern has."`
+		Without map[string]keyValue `json:"without,omitempty" jsonschema_description:"The values of the variables that only the old pattern has."`
 	}
 	keyFieldBody struct {
 		Field fieldPath  `json:"field" jsonschema_description:"The field that holds the variable."`
-		Keep  bool       `json:"keep,omitempty" jsonschema_description:"The other side has the field too."`
-		Type  idTypeName `json:"type,omitempty" jsonschema_description:"The type of the field, where it is another than that of the variable in the key."`
+		Keep  bool       `json:"keep,omitempty" jsonschema_description:"The field exists on the other side too."`
+		Type  idTypeName `json:"type,omitempty" jsonschema_description:"The type of the field, if it differs from the type of the variable in the key."`
 	}
 	partFieldBody struct {
 		Field fieldPath  `json:"field" jsonschema_description:"The field that holds the variable."`
-		Type  idTypeName `json:"type,omitempty" jsonschema_description:"The type of the field, where it is another than that of the variable in the key."`
+		Type  idTypeName `json:"type,omitempty" jsonschema_description:"The type of the field, if it differs from the type of the variable in the key."`
 	}
 	renameBody struct {
 		From fieldPath `json:"from" jsonschema_description:"The field of the old version."`
-		To   fieldPath `json:"to" jsonschema_description:"Its name in the new version, in the same object."`
+		To   fieldPath `json:"to" jsonschema_description:"The name in the new version, in the same object."`
 	}
 	moveBody struct {
 		From fieldPath `json:"from" jsonschema_description:"The field of the old version."`
-		To   fieldPath `json:"to" jsonschema_description:"Where it is in the new version."`
+		To   fieldPath `json:"to" jsonschema_description:"The path of the field in the new version."`
 	}
 	convertBody struct {
-		Field    fieldPath      `json:"field" jsonschema_description:"The field, as it is called at this point."`
+		Field    fieldPath      `json:"field" jsonschema_description:"The field, by its name before this operation."`
 		From     valueTypeName  `json:"from,omitempty" jsonschema_description:"The type in the old version."`
 		To       valueTypeName  `json:"to,omitempty" jsonschema_description:"The type in the new version."`
-		Table    map[string]any `json:"table,omitempty" jsonschema_description:"The values of the old version with those of the new one, one for one."`
-		Rounding string         `json:"rounding,omitempty" jsonschema:"enum=seconds" jsonschema_description:"Dates may have milliseconds, which an epoch does not have; they keep them where the second is the same."`
+		Table    map[string]any `json:"table,omitempty" jsonschema_description:"The values of the old version, each with its value in the new version."`
+		Rounding string         `json:"rounding,omitempty" jsonschema:"enum=seconds" jsonschema_description:"Allows dates with milliseconds, which an epoch lacks. The reverse keeps the milliseconds if the second is the same."`
 	}
 	addBody struct {
 		Field   fieldPath `json:"field" jsonschema_description:"The field of the new version."`
-		Value   any       `json:"value,omitempty" jsonschema_description:"A constant, which only the lens decides on."`
+		Value   any       `json:"value,omitempty" jsonschema_description:"A constant, which only the lens sets."`
 		Default any       `json:"default,omitempty" jsonschema_description:"The value of new records; the new version owns the field."`
 	}
 	removeBody struct {
 		Field   fieldPath `json:"field" jsonschema_description:"The field of the old version."`
-		Default any       `json:"default,omitempty" jsonschema_description:"What the reverse writes into records that the old version never had."`
+		Default any       `json:"default,omitempty" jsonschema_description:"The value that the reverse writes into records that the old version never had."`
 	}
 	copyBody struct {
 		From fieldPath `json:"from" jsonschema_description:"The field whose value is copied."`
-		To   fieldPath `json:"to" jsonschema_description:"The new version's field, which it owns."`
+		To   fieldPath `json:"to" jsonschema_description:"The field of the new version, which only the new version changes."`
 	}
 	fieldBody struct {
-		Field fieldPath `json:"field" jsonschema_description:"The field, as it is called at this point."`
+		Field fieldPath `json:"field" jsonschema_description:"The field, by its name before this operation."`
 	}
 	splitBody struct {
 		Field     fieldPath   `json:"field" jsonschema_description:"The field of the old version, a string."`
 		To        []fieldPath `json:"to" jsonschema:"minItems=2" jsonschema_description:"The fields of the new version, one for each part."`
-		Separator plainText   `json:"separator" jsonschema_description:"What stands between the parts."`
-		Rest      bool        `json:"rest,omitempty" jsonschema_description:"The last part is all that is left, with separators."`
+		Separator plainText   `json:"separator" jsonschema_description:"The separator between the parts."`
+		Rest      bool        `json:"rest,omitempty" jsonschema_description:"The last part takes the rest of the string, with its separators."`
 	}
 	joinBody struct {
 		Fields    []fieldPath `json:"fields" jsonschema:"minItems=2" jsonschema_description:"The fields of the old version, strings."`
 		To        fieldPath   `json:"to" jsonschema_description:"The field of the new version."`
-		Separator plainText   `json:"separator" jsonschema_description:"What stands between the parts."`
-		Rest      bool        `json:"rest,omitempty" jsonschema_description:"The last part may hold separators."`
+		Separator plainText   `json:"separator" jsonschema_description:"The separator between the parts."`
+		Rest      bool        `json:"rest,omitempty" jsonschema_description:"The last part may contain separators."`
 	}
 	listingBody struct {
-		Field     fieldPath `json:"field" jsonschema_description:"The field, as it is called at this point."`
-		Separator plainText `json:"separator" jsonschema_description:"What stands between the items."`
-		Tidy      bool      `json:"tidy,omitempty" jsonschema_description:"Items have no blanks around them, and empty ones are left out."`
+		Field     fieldPath `json:"field" jsonschema_description:"The field, by its name before this operation."`
+		Separator plainText `json:"separator" jsonschema_description:"The separator between the items."`
+		Tidy      bool      `json:"tidy,omitempty" jsonschema_description:"Removes blanks around items, and empty items."`
 	}
 	normalizeBody struct {
-		Field fieldPath        `json:"field" jsonschema_description:"The field, as it is called at this point."`
-		Steps []normalStepName `json:"steps" jsonschema:"minItems=1" jsonschema_description:"What is done to a value of the old version, in order."`
+		Field fieldPath        `json:"field" jsonschema_description:"The field, by its name before this operation."`
+		Steps []normalStepName `json:"steps" jsonschema:"minItems=1" jsonschema_description:"The steps that normalize a value of the old version, in order."`
 	}
 	eachBody struct {
 		Field      fieldPath      `json:"field" jsonschema_description:"A list or a map."`
-		In         containerName  `json:"in,omitempty" jsonschema_description:"Which of the two; without it, as the record has it."`
-		Match      fieldPath      `json:"match,omitempty" jsonschema_description:"The field of an item that tells it from the others in its list."`
-		Operations operationsList `json:"operations" jsonschema_description:"What is done in each item; the item itself is \".\"."`
+		In         containerName  `json:"in,omitempty" jsonschema_description:"list or map. Without it, the record decides."`
+		Match      fieldPath      `json:"match,omitempty" jsonschema_description:"The field that identifies an item in its list."`
+		Operations operationsList `json:"operations" jsonschema_description:"The operations on each item; the item itself is \".\"."`
 	}
 	computeBody struct {
 		From       []fieldPath           `json:"from" jsonschema:"minItems=1" jsonschema_description:"Fields of the old version."`
 		To         []fieldPath           `json:"to" jsonschema:"minItems=1" jsonschema_description:"Fields of the new version."`
-		Up         map[string]expression `json:"up" jsonschema_description:"A CEL expression for each field of to, of the fields of from."`
-		Down       map[string]expression `json:"down" jsonschema_description:"A CEL expression for each field of from, of the fields of to."`
-		FieldOrder fieldOrderName        `json:"fieldOrder,omitempty" jsonschema_description:"Whether objects with their fields in another order are the same: any, the default, or exact."`
+		Up         map[string]expression `json:"up" jsonschema_description:"A CEL expression for each field of to. It uses the fields of from."`
+		Down       map[string]expression `json:"down" jsonschema_description:"A CEL expression for each field of from. It uses the fields of to."`
+		FieldOrder fieldOrderName        `json:"fieldOrder,omitempty" jsonschema_description:"Whether objects whose fields have another order are equal: any (yes, the default), or exact (no)."`
 	}
 	hookBody struct {
-		Name       plainText      `json:"name" jsonschema_description:"The name under which the program has the hook."`
+		Name       plainText      `json:"name" jsonschema_description:"The name of the hook in the program."`
 		From       []fieldPath    `json:"from" jsonschema:"minItems=1" jsonschema_description:"Fields of the old version."`
 		To         []fieldPath    `json:"to" jsonschema:"minItems=1" jsonschema_description:"Fields of the new version."`
-		FieldOrder fieldOrderName `json:"fieldOrder,omitempty" jsonschema_description:"Whether objects with their fields in another order are the same: exact, the default, or any."`
+		FieldOrder fieldOrderName `json:"fieldOrder,omitempty" jsonschema_description:"Whether objects whose fields have another order are equal: exact (no, the default), or any (yes)."`
 	}
 	referenceBody struct {
 		Field    fieldPath                `json:"field" jsonschema_description:"The field that holds the key of another record."`
-		Kind     plainText                `json:"kind" jsonschema_description:"The kind that it is a key of."`
-		Service  plainText                `json:"service,omitempty" jsonschema_description:"The service of that kind, a name from imports; without it, this one."`
+		Kind     plainText                `json:"kind" jsonschema_description:"The kind of the record that the key refers to."`
+		Service  plainText                `json:"service,omitempty" jsonschema_description:"The service of the kind, a name from imports. Without it, this service."`
 		List     bool                     `json:"list,omitempty" jsonschema_description:"The field is a list of keys."`
-		Optional bool                     `json:"optional,omitempty" jsonschema_description:"Values that are no key of the kind stay as they are."`
-		With     map[string]partFieldBody `json:"with,omitempty" jsonschema_description:"The fields that hold what only one version's keys have, by its variable."`
-		Both     fieldPath                `json:"both,omitempty" jsonschema_description:"The field next to it that lists the old and the new key, while a data update has both held."`
+		Optional bool                     `json:"optional,omitempty" jsonschema_description:"Values that are not a key of the kind stay as they are."`
+		With     map[string]partFieldBody `json:"with,omitempty" jsonschema_description:"For each variable that only the keys of one version have, the field that holds it."`
+		Both     fieldPath                `json:"both,omitempty" jsonschema_description:"The field of the same object that lists the old and the new key while records hold both keys."`
 	}
 	fanBody struct {
 		Field      fieldPath      `json:"field" jsonschema_description:"The list, map or object."`
-		As         fanShapeName   `json:"as" jsonschema_description:"What the field is."`
-		Kind       plainText      `json:"kind" jsonschema_description:"The kind of the records that its entries are on the other side."`
-		Key        keyFormValue   `json:"key" jsonschema_description:"The form of their keys: a pattern such as {_key}/{id}, or the fields of a document with a pattern for each."`
-		ID         plainText      `json:"id,omitempty" jsonschema_description:"The field of an item that tells it from the others; of a map, the record's field with the entry's name."`
-		Value      plainText      `json:"value,omitempty" jsonschema_description:"The record's field for entries that have no fields of their own."`
-		Parent     plainText      `json:"parent,omitempty" jsonschema_description:"The record's field that holds the key of the one it belongs to."`
-		Order      plainText      `json:"order,omitempty" jsonschema_description:"The record's field that holds its place."`
-		Unnamed    unnamedName    `json:"unnamed,omitempty" jsonschema_description:"parent: an object without an _id is the record that has the _id of the one it belongs to."`
-		Empty      emptyName      `json:"empty,omitempty" jsonschema_description:"What the list or map of a new record without entries is: present (the empty one), or absent (the default)."`
-		Operations operationsList `json:"operations,omitempty" jsonschema_description:"What is done in each entry."`
+		As         fanShapeName   `json:"as" jsonschema_description:"The type of the field: list, map or object."`
+		Kind       plainText      `json:"kind" jsonschema_description:"The kind of the records that the entries are on the other side."`
+		Key        keyFormValue   `json:"key" jsonschema_description:"The form of the keys of these records: a pattern such as {_key}/{id}, or a document with a pattern for each field."`
+		ID         plainText      `json:"id,omitempty" jsonschema_description:"The field that identifies an item in a list; for a map, the field of the record that holds the name of the entry."`
+		Value      plainText      `json:"value,omitempty" jsonschema_description:"The field of the record that holds an entry without fields of its own."`
+		Parent     plainText      `json:"parent,omitempty" jsonschema_description:"The field of the record that holds the key of its parent."`
+		Order      plainText      `json:"order,omitempty" jsonschema_description:"The field of the record that holds its position."`
+		Unnamed    unnamedName    `json:"unnamed,omitempty" jsonschema_description:"parent: an object without an _id becomes the record with the _id of its parent."`
+		Empty      emptyName      `json:"empty,omitempty" jsonschema_description:"The list or map of a new record without entries: present (an empty one), or absent (the default)."`
+		Operations operationsList `json:"operations,omitempty" jsonschema_description:"The operations on each entry."`
 	}
 )
 

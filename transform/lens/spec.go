@@ -138,7 +138,7 @@ func (t *transformer) run(src, have transform.Group) ([]record.Record, error) {
 	// wrong.
 	if main == nil {
 		r := src.Records[0]
-		return nil, fmt.Errorf("record %s of %s belongs to a record of %s that is not there: create that one, or delete this one", r.Key, r.Kind, t.from)
+		return nil, fmt.Errorf("record %s of %s belongs to a missing record of %s: create that record, or delete this one", r.Key, r.Kind, t.from)
 	}
 	held, haveOthers, err := apart(have.Records, t.to)
 	if err != nil {
@@ -192,7 +192,7 @@ func (t *transformer) run(src, have transform.Group) ([]record.Record, error) {
 
 var errNoID = errors.New("the record has no _id")
 
-var errNotLinked = errors.New("the lens has references and was not linked")
+var errNotLinked = errors.New("the lens has references, but nothing linked it")
 
 // onlyRekeys reports whether a program changes only the _id.
 func (t *transformer) onlyRekeys(p *operation.Program) bool {

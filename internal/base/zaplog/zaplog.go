@@ -1,5 +1,6 @@
-// Package zaplog lets packages for users log by log/slog while our programs log by zap: it passes what
-// an slog.Logger gets on to a zap.Logger. It configures neither. Begin to read at New.
+// Package zaplog connects log/slog, which packages for users log with, to the zap logger of our
+// programs: it passes the records of an slog.Logger on to a zap.Logger. It configures neither. Begin to
+// read at New.
 //
 // It is not for users and may change with any version.
 package zaplog
@@ -57,7 +58,7 @@ func (h handler) WithGroup(name string) slog.Handler {
 	return h
 }
 
-// fields are those of one attribute. A group has several.
+// fields returns the zap fields of one attribute. A group has several.
 func (h handler) fields(a slog.Attr) []zapcore.Field {
 	v, key := a.Value.Resolve(), h.prefix+a.Key
 	switch v.Kind() {

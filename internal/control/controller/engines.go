@@ -142,7 +142,7 @@ func (a *App) sync(ctx context.Context) error {
 		// The engine's last report, perhaps "ready", must not stand while the engine rests.
 		a.tellStopped(ctx, err)
 		if failing.News(err) {
-			a.log.Error("sync has stopped and is tried again", zap.String("version", to), zap.Error(err), zap.Duration("every", retryEngine))
+			a.log.Error("sync has stopped and will be retried", zap.String("version", to), zap.Error(err), zap.Duration("every", retryEngine))
 		}
 		select {
 		case <-ctx.Done():
@@ -189,7 +189,7 @@ func (a *App) runUntilPassed(ctx context.Context, g *errgroup.Group, owned *owne
 			}
 			if a.mustAnnounce(now) { // this process started during an upgrade that was then aborted
 				if _, err := a.announce(ctx, now); err != nil {
-					a.log.Warn("not every upgrade is announced", zap.Error(err))
+					a.log.Warn("some upgrades are not announced", zap.Error(err))
 				}
 			}
 		}
@@ -217,13 +217,13 @@ func (a *App) watchLate(ctx context.Context, g *errgroup.Group, owned *ownership
 	e, err := a.newEngine(mine, ended, last.To)
 	if err != nil {
 		owned.unsubscribe(mine)
-		a.log.Warn("late deletes are not watched", zap.Error(err))
+		a.log.Warn("cannot watch for late deletes", zap.Error(err))
 		return nil
 	}
 	g.Go(func() error {
 		defer owned.unsubscribe(mine)
 		if err := a.run(ctx, e); err != nil {
-			a.log.Warn("late deletes are no longer watched", zap.Error(err))
+			a.log.Warn("the watch for late deletes has ended", zap.Error(err))
 		}
 		return nil
 	})

@@ -35,11 +35,11 @@ func (a *App) InitialVersion(ctx context.Context) (string, error) {
 		switch {
 		case err == nil:
 		case a.backend.Unavailable(err):
-			return "", fmt.Errorf("where the deployment begins: database of %s: %w; or name it with initialVersion in %s",
+			return "", fmt.Errorf("cannot choose the first version: database of %s: %w; or set initialVersion in %s",
 				db.Version, err, a.cfg.File)
 		// A name would not help, such as where controllers with another etcd use the database.
 		default:
-			return "", fmt.Errorf("where the deployment begins: database of %s: %w", db.Version, err)
+			return "", fmt.Errorf("cannot choose the first version: database of %s: %w", db.Version, err)
 		}
 		f.Disabled = db.Disabled
 		found = append(found, f)
@@ -48,7 +48,7 @@ func (a *App) InitialVersion(ctx context.Context) (string, error) {
 	if away != nil && !slices.ContainsFunc(found, holds) {
 		// The only documents may be in the unavailable database. A wrong guess here would be
 		// recorded.
-		return "", fmt.Errorf("where the deployment begins: no database that answers holds documents, and a disabled one does not answer: %w; or name the version with initialVersion in %s",
+		return "", fmt.Errorf("cannot choose the first version: no database that answers holds documents, and a disabled one does not answer: %w; or set initialVersion in %s",
 			away, a.cfg.File)
 	}
 	// Without data, the deployment begins at a version that every registered server knows.
@@ -135,7 +135,7 @@ func (a *App) firstVersion(ctx context.Context, d upgradestate.Deployment) (upgr
 	if err != nil || version == d.CurrentVersion {
 		return d, err
 	}
-	a.log.Warn("the deployment has never lived, and begins at another version", zap.String("was", d.CurrentVersion), zap.String("version", version))
+	a.log.Warn("the deployment has never been used, and starts at another version", zap.String("was", d.CurrentVersion), zap.String("version", version))
 	return a.deployment.Apply(ctx, upgradestate.StartAt{Version: version})
 }
 

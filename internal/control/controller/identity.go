@@ -120,7 +120,7 @@ func (a *App) unowned(ctx context.Context, ns upgradestate.Namespace) (bool, err
 	}
 	// A drop in the wrong database would destroy the data of others.
 	if (upgradestate.Identity{Cluster: id.Cluster, Database: id.Database}).Differs(ns.Identity) {
-		return false, &identity.MismatchError{Version: ns.Version, Found: "it is another one than the deployment means, and nothing is dropped there: correct its endpoint, or its database or prefix, in dbs of the configuration"}
+		return false, &identity.MismatchError{Version: ns.Version, Found: "it is not the database that the deployment uses, so nothing is dropped there: correct its endpoint, or its database or prefix, in dbs of the configuration"}
 	}
 	return false, nil
 }

@@ -59,7 +59,7 @@ func (a *App) mayFollow(ctx context.Context, t transform.Task) error {
 		to, known := a.cfg.imported(i.Service)
 		// Such keys need a lookup in the other deployment's lineage.
 		if i.Asks && (!known || to.Backend == nil) {
-			return refuse("keys of %s of %s do not follow from each other alone: give its databases in imports of %s", i.Kind, i.Service, a.cfg.File)
+			return refuse("a key of %s of %s in one version does not determine the key in the other: give its databases in imports of %s", i.Kind, i.Service, a.cfg.File)
 		}
 		if !known {
 			continue
@@ -72,7 +72,7 @@ func (a *App) mayFollow(ctx context.Context, t transform.Task) error {
 			return err
 		}
 		if serves, want := upgradestate.APIVersion(d.CurrentVersion), to.Version(i.Keys); want != "" && serves != want {
-			return refuse("it leaves %s keys of %s of %s, those of %s, and %s serves %s: wait for its switch, or hold both keys", i.Keys, i.Kind, i.Service, want, to.Deployment, serves)
+			return refuse("it leaves %s keys of %s of %s (version %s), but %s serves %s: wait for its switch, or hold both keys", i.Keys, i.Kind, i.Service, want, to.Deployment, serves)
 		}
 	}
 	return nil

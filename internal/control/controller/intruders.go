@@ -99,7 +99,7 @@ func (i intruders) differ(ctx context.Context, d upgradestate.Deployment, c *ver
 	}
 	differ, err := c.Groups(ctx, src, dst, in.Groups)
 	if err != nil {
-		return fmt.Errorf("compare what changed in the target: %w", err)
+		return fmt.Errorf("compare the groups that changed in the target: %w", err)
 	}
 	left := verify.Intruded{Orphans: in.Orphans}
 	// Waived groups may differ, whoever changed them.
@@ -113,7 +113,7 @@ func (i intruders) differ(ctx context.Context, d upgradestate.Deployment, c *ver
 		}
 	}
 	if n := len(left.Groups) + len(left.Orphans); n > 0 {
-		return fmt.Errorf("%w: others changed %d groups of %s while the switch began: %s: they are made anew",
+		return fmt.Errorf("%w: others changed %d groups of %s while the switch began: %s: controllers rebuild them",
 			switchover.ErrIntruded, n, d.Upgrade.TargetVersion, strings.Join(left.Names(c), ", "))
 	}
 	return nil

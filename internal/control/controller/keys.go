@@ -80,7 +80,7 @@ func (r rotation) Begin(ctx context.Context, u upgradestate.Update, planned bool
 	case err != nil:
 		return task, nil, "", err
 	case e == nil:
-		return task, nil, fmt.Sprintf("the database of %s cannot be encrypted", u.Version), nil
+		return task, nil, fmt.Sprintf("the database of %s does not support encryption", u.Version), nil
 	}
 	s := e.Sealer()
 	if u.Key != sealed.Off && !slices.Contains(s.Keys().Names(), u.Key) {
@@ -222,11 +222,11 @@ func (a *App) rotateAsked(ctx context.Context) (u upgradestate.Update, err error
 		return u, err
 	}
 	if e == nil || len(e.Sealer().Keys().Names()) == 0 {
-		return u, fmt.Errorf("there are no keys: configure encryption of %s", d.CurrentVersion)
+		return u, fmt.Errorf("no keys are configured: configure encryption of %s", d.CurrentVersion)
 	}
 	u, ok := rotationOf(d, e.Sealer().Keys().Active())
 	if !ok {
-		return u, fmt.Errorf("%s has no managed kinds, and others are never encrypted", d.CurrentVersion)
+		return u, fmt.Errorf("%s has no managed kinds, and only managed kinds are encrypted", d.CurrentVersion)
 	}
 	return u, nil
 }
@@ -301,7 +301,7 @@ func (a *App) keepKey(ctx context.Context, d upgradestate.Deployment) error {
 	if adopted, err := s.Adopt(ctx); err != nil {
 		return err
 	} else if adopted {
-		a.log.Info("the mark has proof now that records are plain: another key may be active", zap.String("version", d.CurrentVersion))
+		a.log.Info("the mark now proves that records are plain, so another key may become active", zap.String("version", d.CurrentVersion))
 	}
 	st, err := s.State(ctx)
 	if err != nil {
@@ -315,7 +315,7 @@ func (a *App) keepKey(ctx context.Context, d upgradestate.Deployment) error {
 		if st, err = s.State(ctx); err != nil || !st.Whole {
 			return err
 		}
-		a.log.Info("every record is under one key", zap.String("version", d.CurrentVersion), zap.String("key", st.Key))
+		a.log.Info("all records are encrypted with one key", zap.String("version", d.CurrentVersion), zap.String("key", st.Key))
 		return nil
 	}
 	active := s.Keys().Active()

@@ -50,7 +50,7 @@ func (r rotation) lacking(ctx context.Context, u upgradestate.Update, keys *seal
 	if len(lack) == 0 {
 		return "", nil
 	}
-	return fmt.Sprintf("processes that have no key %s for %s yet, or another one than %s: add it to encryption.keys there (%s)", u.Key, u.Version, r.opts.ID, strings.Join(lack, ", ")), nil
+	return fmt.Sprintf("processes that lack key %s of %s, or have another key than %s: add it to encryption.keys there (%s)", u.Key, u.Version, r.opts.ID, strings.Join(lack, ", ")), nil
 }
 
 // KeysLack returns, for the API, which processes lack a key that a version's records are under. The
@@ -78,14 +78,14 @@ func (a *App) KeysLack(ctx context.Context, version string) (string, error) {
 	case errors.Is(err, sealed.ErrKey):
 		return err.Error(), nil
 	case errors.Is(err, errState): // without this database no upgrade reaches its switch anyway
-		a.log.Warn("it is not known which keys an upgrade needs", zap.String("version", version), zap.Error(err))
+		a.log.Warn("cannot find out which keys an upgrade needs", zap.String("version", version), zap.Error(err))
 		return "", nil
 	}
 	return lack, err
 }
 
 // errState means that the database does not return its State.
-var errState = errors.New("which keys are needed is not known")
+var errState = errors.New("cannot find out which keys are needed")
 
 // KeysLack is App.KeysLack for a process that is not a controller. self is the name of the process
 // in the result, and here lists its keys.
@@ -122,7 +122,7 @@ func KeysLack(ctx context.Context, store *deployment.Store, s *sealed.Sealer, ve
 			}
 		}
 		if len(lack) > 0 {
-			return fmt.Sprintf("records of %s are under key %s, which is not one of encryption.keys any more, or another one, at %s: add the file of %s there", version, name, strings.Join(lack, ", "), name), nil
+			return fmt.Sprintf("records of %s are encrypted with key %s, which is missing from encryption.keys or has changed at %s: add the file of %s there", version, name, strings.Join(lack, ", "), name), nil
 		}
 	}
 	return "", nil

@@ -27,11 +27,11 @@ func TestKeysThatLack(t *testing.T) {
 		{name: "nothing is announced", server: upgradestate.ServerState{Keys: map[string][]string{"v2": {"b001:1"}}}},
 		{
 			name: "a server has others", server: upgradestate.ServerState{Keys: map[string][]string{"v1": {all.Check("a002")}}},
-			want: "records of v1 are under key a001, ", also: " at server s1: add the file of a001",
+			want: "records of v1 are encrypted with key a001, ", also: " at server s1: add the file of a001",
 		},
 		{
 			name: "a server has another of its name", server: upgradestate.ServerState{Keys: map[string][]string{"v1": {"a001:0"}}},
-			want: "records of v1 are under key a001, ", also: " at server s1: add the file of a001",
+			want: "records of v1 are encrypted with key a001, ", also: " at server s1: add the file of a001",
 		},
 		{
 			name: "an application has none", server: upgradestate.ServerState{Client: true, Keys: map[string][]string{"v1": {"a001:0"}}},

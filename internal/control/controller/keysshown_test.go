@@ -41,7 +41,7 @@ func TestKeysAreShown(t *testing.T) {
 	wants("in a rotation", turned)
 	k.keys = keysOf(t, "a002", "a001", "a002")
 	k.way = sealed.New("v1", func() *sealed.Keys { return k.keys }, silent{k.notes}).Namespace(k.store)
-	turned.Active, turned.Error = "a002", "read which key records are under: no reachable servers"
+	turned.Active, turned.Error = "a002", "read the keys of the records: no reachable servers"
 	wants("while it is away", turned)
 	k.login(k.store)
 	turned.Error = ""

@@ -31,6 +31,6 @@ func (a *App) KindsLack(d upgradestate.Deployment, version string) string {
 	if len(lack) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("the deployment has kinds that %s lacks (%s): the switch would wait for them and abort: put them back into kinds, and restart the controllers",
+	return fmt.Sprintf("the deployment has kinds that %s lacks (%s), so the switch would wait for them and abort: add them to kinds again, and restart the controllers",
 		a.cfg.File, strings.Join(lack, ", "))
 }

@@ -51,6 +51,6 @@ func (a *App) withWayBack(d upgradestate.Deployment, err error) error {
 		return fmt.Errorf("%w; if it is lost for good, stop all controllers and run 'dbcontroller recover --config %s --current %s'", err, a.cfg.File, last.From)
 	default:
 		return fmt.Errorf("%w; if it is lost for good, stop all controllers and run 'dbcontroller rollback --to-snapshot --offline --new-database-lost --config %s', "+
-			"which goes back to %s with what it has (docs/break-glass.md)", err, a.cfg.File, last.From)
+			"which returns to %s with the data that it has (docs/break-glass.md)", err, a.cfg.File, last.From)
 	}
 }

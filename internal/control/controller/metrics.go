@@ -37,30 +37,30 @@ func both(name, shardName, help string, value func(syncer.Progress) float64) val
 }
 
 var (
-	ready      = desc("controller_ready", "1 while this controller does its work; 0: /readyz says what it waits for.")
+	ready      = desc("controller_ready", "1 while this controller works. 0: it waits; /readyz shows the reason.")
 	leads      = desc("controller_leads", "1 at the controller that drives upgrades.")
 	shardsIn   = desc("shards", "Shards that this controller owns, by their state.", "state")
-	copyStages = desc("copy_seconds_total", "What the copy has spent its time on, all workers added up: wait, read, transform, write, and again, for what was there already and is applied in transactions. It begins anew with each direction.", "stage")
+	copyStages = desc("copy_seconds_total", "Time that all copy workers spent in each activity: wait, read, transform, write, and again (records that exist already and are applied in transactions). It starts at 0 with each direction.", "stage")
 
-	hookUndelivered = desc("hook_undelivered_events", "Events that a hook was not told of yet; at the controller that leads.", "hook")
-	hookDelivered   = desc("hook_delivered_total", "Events that a hook was told of by this controller.", "hook")
-	hookFailures    = desc("hook_failures_total", "Attempts of this controller to tell a hook that failed.", "hook")
-	hookGivenUp     = desc("hook_given_up_total", "Events that this controller left out, since the hook did not take them for too long.", "hook")
+	hookUndelivered = desc("hook_undelivered_events", "Events that are not delivered to a hook yet. Only the leader has this series.", "hook")
+	hookDelivered   = desc("hook_delivered_total", "Events that this controller delivered to a hook.", "hook")
+	hookFailures    = desc("hook_failures_total", "Failed attempts of this controller to deliver an event to a hook.", "hook")
+	hookGivenUp     = desc("hook_given_up_total", "Events that this controller dropped because the hook did not accept them for too long.", "hook")
 
 	ownGauges = []valueOf{
 		both("copied_records", "shard_copied_records", "Records copied.", func(p syncer.Progress) float64 { return float64(p.Copied) }),
 		both("total_records", "shard_total_records", "Records to copy, estimated.", func(p syncer.Progress) float64 { return float64(p.Total) }),
 		both("parked_groups", "shard_parked_groups", "Groups that are parked and not waived.", func(p syncer.Progress) float64 { return float64(p.Parked) }),
-		both("mismatched_groups", "shard_mismatched_groups", "Groups that differ now, and not because they just changed.", func(p syncer.Progress) float64 { return float64(p.Mismatched) }),
+		both("mismatched_groups", "shard_mismatched_groups", "Groups that differ now, without those that just changed.", func(p syncer.Progress) float64 { return float64(p.Mismatched) }),
 	}
 	ownCounters = []valueOf{
 		both("applied_total", "shard_applied_total", "Changed groups applied.", func(p syncer.Progress) float64 { return float64(p.Applied) }),
-		both("retries_total", "shard_retries_total", "Attempts that failed and were tried again.", func(p syncer.Progress) float64 { return float64(p.Retries) }),
+		both("retries_total", "shard_retries_total", "Failed attempts that were retried.", func(p syncer.Progress) float64 { return float64(p.Retries) }),
 		both("compared_total", "shard_compared_total", "Groups compared between source and target.", func(p syncer.Progress) float64 { return float64(p.Verified) }),
 		both("late_deletes_total", "shard_late_deletes_total", "Deletes that passed a validator fence; reported, not applied.", func(p syncer.Progress) float64 { return float64(p.LateDeletes) }),
 	}
-	shardState = desc("shard_state", "1 for the state that an owned shard is in.", "shard", "state")
-	shardLag   = desc("shard_lag_seconds", "Age of the newest change when it was applied; no such series while it is not known.", "shard")
+	shardState = desc("shard_state", "1 for the current state of an owned shard.", "shard", "state")
+	shardLag   = desc("shard_lag_seconds", "Age of the newest change when it was applied; no series while unknown.", "shard")
 )
 
 // Describe implements prometheus.Collector. Some described series exist only at times.

@@ -19,7 +19,7 @@ import (
 
 // whole collects the metrics of the deployment. Every controller exports them, so that one live
 // controller is enough. It reads the deployment on demand. Unknown values have no series, or a
-// series that says so: a 0 would look like good news, and an old value like a new one.
+// series that marks them as unknown: a 0 would look like good news, and an old value like a new one.
 type whole struct {
 	app *App
 
@@ -51,43 +51,43 @@ var (
 )
 
 var (
-	known           = desc("deployment_known", "1 if the deployment could be read just now. 0: nothing else is known of it, and shown.")
-	version         = desc("deployment_version", "1 for the version that is served.", "version")
+	known           = desc("deployment_known", "1 if the last read of the deployment succeeded. 0: its other series are absent.")
+	version         = desc("deployment_version", "1 for the current version.", "version")
 	epoch           = desc("deployment_epoch", "Grows by one with each switch.")
-	phaseIs         = desc("deployment_phase", "1 for the phase that it is in; STEADY: no upgrade runs.", "phase")
+	phaseIs         = desc("deployment_phase", "1 for the current phase; STEADY: no upgrade runs.", "phase")
 	ringSize        = desc("deployment_shards", "Shards of the deployment.")
-	reporting       = desc("deployment_reporting_shards", "Shards that a controller reports about.")
+	reporting       = desc("deployment_reporting_shards", "Shards for which a controller reports.")
 	controllerCount = desc("deployment_controllers", "Controllers that are alive.")
 	processes       = desc("deployment_processes", "Servers and applications that are registered: serving the current version, or another one (behind), or holding writes for the switch that runs.", "kind", "state")
-	heldWrites      = desc("deployment_held_writes", "Writes that wait at the servers, as these said last.")
-	lagKnown        = desc("deployment_lag_known", "1 if every shard knows how far it is behind.")
-	lag             = desc("deployment_lag_seconds", "Age of the newest change when it was applied, of the shard that is furthest behind; no such series while it is not known.")
-	parkedGroups    = desc("deployment_parked_groups", "Groups that are parked and not waived where it is synced to now; no such series unless all shards report.")
-	mismatched      = desc("deployment_mismatched_groups", "Groups that differ now, and not because they just changed; no such series unless all shards report.")
+	heldWrites      = desc("deployment_held_writes", "Writes that wait at the servers, by their last reports.")
+	lagKnown        = desc("deployment_lag_known", "1 if the lag of every shard is known.")
+	lag             = desc("deployment_lag_seconds", "Age of the newest change when it was applied, of the shard with the largest lag; no series while unknown.")
+	parkedGroups    = desc("deployment_parked_groups", "Parked groups that are not waived, in the current direction; no series unless all shards report.")
+	mismatched      = desc("deployment_mismatched_groups", "Groups that differ now, and not because they just changed; no series unless all shards report.")
 	paused          = desc("deployment_paused", "1 while an operator has bulk work paused.")
-	throttled       = desc("deployment_throttled_shards", "Shards whose bulk work is held back, by why.", "reason")
-	breaches        = desc("fence_breaches", "Fences that were found not in force, and that nobody has accepted.")
-	undecided       = desc("deployment_restored", "1 while a person has to decide which data count, for the database of the version that is served was restored from a backup.")
-	anew            = desc("deployment_replaced_collections", "Collections that applications have replaced, and that are not copied and compared anew yet.")
+	throttled       = desc("deployment_throttled_shards", "Shards whose bulk work is throttled, by reason.", "reason")
+	breaches        = desc("fence_breaches", "Fences that were found broken and that no operator has acknowledged.")
+	undecided       = desc("deployment_restored", "1 while an operator must decide which data count, because the database of the current version was restored from a backup.")
+	anew            = desc("deployment_replaced_collections", "Collections that applications have replaced and that controllers have not copied and compared again yet.")
 
-	target         = desc("upgrade_target", "1 for the version that the upgrade that runs goes to.", "version")
-	stepIs         = desc("upgrade_step", "1 for the step that the switch is in; all 0: none runs.", "step")
-	readyShards    = desc("upgrade_ready_shards", "Shards that have reported ready for the upgrade that runs.")
-	failedAttempts = desc("upgrade_failed_attempts", "Attempts at the switch of the upgrade that runs that were given up.")
-	blockers       = desc("upgrade_switch_blockers", "What the switch waits for: see 'get'. No such series while nobody knows.")
-	blockedBy      = desc("switch_blocked", "Reasons that keep the switch from beginning, by their code: see 'get'. Codes without a reason are 0; no such series while nobody knows.", "reason")
-	holdSeconds    = desc("upgrade_hold_seconds", "How long writes have been held by the switch that runs, by the clocks of the controllers; 0: none runs.")
-	predicted      = desc("upgrade_predicted_pause_seconds", "How long the switch is expected to hold writes; no such series while it is not known.")
-	proof          = desc("upgrade_proof", "1 for what is known of the rollback before the switch. All 0: nothing yet.", "state")
+	target         = desc("upgrade_target", "1 for the target version of the running upgrade.", "version")
+	stepIs         = desc("upgrade_step", "1 for the current step of the switch; all 0: no switch runs.", "step")
+	readyShards    = desc("upgrade_ready_shards", "Shards that have reported ready for the running upgrade.")
+	failedAttempts = desc("upgrade_failed_attempts", "Failed attempts at the switch of the running upgrade.")
+	blockers       = desc("upgrade_switch_blockers", "Number of reasons that the switch waits for; see 'get'. No series while unknown.")
+	blockedBy      = desc("switch_blocked", "Reasons that block the switch, by code; see 'get'. Codes without a reason are 0; no series while unknown.", "reason")
+	holdSeconds    = desc("upgrade_hold_seconds", "Time for which the running switch has held writes, by the clocks of the controllers; 0: no switch runs.")
+	predicted      = desc("upgrade_predicted_pause_seconds", "Predicted time for which the switch holds writes; no series while unknown.")
+	proof          = desc("upgrade_proof", "1 for the state of the rollback's proof before the switch. All 0: unknown yet.", "state")
 
-	switchedAt  = desc("switch_timestamp_seconds", "When the latest switch was made.")
-	switchPause = desc("switch_pause_seconds", "How long the latest switch held writes, as its driver measured it.")
+	switchedAt  = desc("switch_timestamp_seconds", "Time of the latest switch.")
+	switchPause = desc("switch_pause_seconds", "Time for which the latest switch held writes, measured by its driver.")
 	switchStep  = desc("switch_step_seconds", "The parts of dbcontroller_switch_pause_seconds.", "step")
 
-	rollbackPossible = desc("rollback_possible", "1 if there is a version that the latest switch came from, and a rollback to it was not made.")
-	rollbackSafe     = desc("rollback_safe", "1 if a rollback would lose nothing; no such series where none is possible.")
-	rollbackParked   = desc("rollback_parked_groups", "Groups that cannot be brought back, and are not waived; no such series where no rollback is possible.")
-	reverseSync      = desc("rollback_reverse_sync", "1 while the version that the latest switch came from is kept in sync.")
+	rollbackPossible = desc("rollback_possible", "1 if the version before the latest switch exists and no rollback to it was made.")
+	rollbackSafe     = desc("rollback_safe", "1 if a rollback would lose nothing; no series if no rollback is possible.")
+	rollbackParked   = desc("rollback_parked_groups", "Groups that a rollback cannot migrate and that are not waived; no series if no rollback is possible.")
+	reverseSync      = desc("rollback_reverse_sync", "1 while the version before the latest switch is kept in sync.")
 )
 
 var wholeDescs = []*prometheus.Desc{known, version, epoch, phaseIs, ringSize, reporting, controllerCount, processes, heldWrites, lagKnown,

@@ -67,7 +67,7 @@ func (a *App) watchNames(ctx context.Context) error {
 		case err == nil:
 			failing.Over()
 		case failing.News(err):
-			a.log.Warn("who uses the names that were left is not known", zap.Error(err))
+			a.log.Warn("cannot find out who uses the former names", zap.Error(err))
 		}
 	}
 }
@@ -112,7 +112,7 @@ func (w *nameWatcher) look(ctx context.Context) error {
 	shown := &deployment.FormerNames{ID: w.id}
 	// Earlier results stay visible when a look fails, together with the reason.
 	if watch, ok := w.app.databases[version].(NameWatch); !ok {
-		shown.Unknown = "the database does not tell"
+		shown.Unknown = "the database does not report it"
 	} else if err = w.count(ctx, watch, version, w.turn(counted), sampled); err != nil {
 		shown.Unknown = err.Error()
 	}

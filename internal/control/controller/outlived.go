@@ -21,8 +21,8 @@ const checkRecordEvery = time.Second
 
 const (
 	outlivedRepair = "restore etcd or correct it in the configuration, or stop all controllers and run 'dbcontroller recover'"
-	outlivedGone   = "etcd no longer has the deployment that this controller works for: it was emptied, or another one answers: " + outlivedRepair
-	outlivedOlder  = "etcd has an older state of the deployment than this controller has read: it was restored, or another one answers: " + outlivedRepair
+	outlivedGone   = "etcd no longer has the deployment that this controller works for: it was emptied, or another etcd answers: " + outlivedRepair
+	outlivedOlder  = "etcd has an older state of the deployment than this controller has read: it was restored, or another etcd answers: " + outlivedRepair
 	outlivedOther  = "etcd has another deployment of this name than the one that this controller works for: it was recovered or set up anew, or another etcd answers: start this controller again"
 )
 
@@ -48,7 +48,7 @@ func (a *App) outlived(ctx context.Context) error {
 			seen = revision
 			failing.Over()
 		case failing.News(err):
-			a.log.Warn("etcd does not answer whether it has the deployment", zap.Error(err))
+			a.log.Warn("cannot read from etcd whether it has the deployment", zap.Error(err))
 		}
 	}
 }

@@ -89,7 +89,7 @@ func (a *App) neverLived(ctx context.Context) error {
 		}
 		for _, m := range marks {
 			if m.Owner.Version == version || m.Owner.Deployment != a.cfg.Deployment {
-				return &upgradestate.RefusedError{Reason: fmt.Sprintf("the database of %s belongs to %s, whose record is in etcd, and that has none here: start etcd, correct etcd.endpoints or deployment in %s, or ask a controller", version, m.Owner.Deployment, a.cfg.File)}
+				return &upgradestate.RefusedError{Reason: fmt.Sprintf("the database of %s belongs to %s, but this etcd has no record of it: start etcd, correct etcd.endpoints or deployment in %s, or ask a controller", version, m.Owner.Deployment, a.cfg.File)}
 			}
 		}
 	}

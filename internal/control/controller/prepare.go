@@ -234,7 +234,7 @@ func (a *App) ensureCollections(ctx context.Context, d upgradestate.Deployment, 
 // fits returns an error if this binary or its configuration does not fit the Deployment.
 func (a *App) fits(d upgradestate.Deployment) error {
 	if d.RingSize != a.cfg.RingSize {
-		return fmt.Errorf("sharding.ringSize is %d, but %s has a ring of %d, which is fixed: correct the configuration", a.cfg.RingSize, d.Name, d.RingSize)
+		return fmt.Errorf("sharding.ringSize is %d, but %s has a ring of %d, which cannot change: correct the configuration", a.cfg.RingSize, d.Name, d.RingSize)
 	}
 	if decision := upgradestate.Decide(a.cfg.Versions(), &d); !decision.Role.Controls() {
 		return fmt.Errorf("%s: %s", d.Name, decision.Reason)

@@ -33,7 +33,7 @@ func (a *App) purge(ctx context.Context) error {
 		// Keep the previous direction, because its late deletes are still watched. Also keep the
 		// one before, which synced the same way as the present one: its waivers still count.
 		if err := a.deployment.ForgetBefore(ctx, d.Epoch-min(d.Epoch, 2)); err != nil {
-			return 0, fmt.Errorf("what is kept of earlier directions stays for now: %w", err)
+			return 0, fmt.Errorf("data of earlier directions stay for now: %w", err)
 		}
 		purged = d.Epoch
 		return 0, nil
@@ -55,7 +55,7 @@ func (a *App) follow(ctx context.Context, do func(upgradestate.Deployment) (agai
 		Retry: retryEngine,
 		Failed: func(_ upgradestate.Deployment, err error, repeated bool) {
 			if !repeated {
-				a.log.Warn("work of the leader is tried again", zap.Error(err), zap.Duration("in", retryEngine))
+				a.log.Warn("work of the leader failed and will be retried", zap.Error(err), zap.Duration("in", retryEngine))
 			}
 		},
 	}

@@ -79,7 +79,7 @@ func (a *App) followReplaced(ctx context.Context) error {
 		}
 		waits, err := a.lookReplaced(ctx)
 		if ended := a.endAnew(ctx); err == nil && ended != nil {
-			err = fmt.Errorf("what is copied anew: %w", ended)
+			err = fmt.Errorf("collections that are copied again: %w", ended)
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -88,13 +88,13 @@ func (a *App) followReplaced(ctx context.Context) error {
 			failing.Over()
 			a.replacements.set(waits)
 		case failing.News(err):
-			a.log.Warn("names of collections cannot be checked", zap.Error(err))
+			a.log.Warn("cannot check the names of collections", zap.Error(err))
 		}
 		// waits stands apart from err: both may be set, and each is logged once.
 		if len(waits) == 0 {
 			waiting.Over()
 		} else if waiting.News(errors.New(replacedText(waits))) {
-			a.log.Error("an application's collection is not followed", zap.String("waits for", replacedText(waits)))
+			a.log.Error("cannot follow an application's collection", zap.String("waits for", replacedText(waits)))
 		}
 	}
 }
@@ -175,14 +175,14 @@ func (a *App) takeReplaced(ctx context.Context, d upgradestate.Deployment, found
 	// The record's present state does not allow it. The API shows the reason until it does.
 	case errors.As(err, &refused):
 		for _, c := range ev.Collections {
-			waits = append(waits, unfollowed(d.CurrentVersion, c.Kind, fmt.Sprintf("%s; it is not followed yet: %v", c.Detail, err)))
+			waits = append(waits, unfollowed(d.CurrentVersion, c.Kind, fmt.Sprintf("%s; controllers do not follow it yet: %v", c.Detail, err)))
 		}
 		return waits, nil
 	case err != nil:
 		return waits, err
 	}
 	for _, c := range ev.Collections {
-		a.log.Warn("an application's collection was replaced: everything is copied and compared anew",
+		a.log.Warn("an application replaced a collection: everything is copied and compared again",
 			zap.String("version", d.CurrentVersion), zap.String("kind", c.Kind), zap.String("was", c.Was), zap.String("is", c.Is), zap.String("what", c.Detail))
 	}
 	return waits, nil
@@ -192,7 +192,7 @@ func (a *App) takeReplaced(ctx context.Context, d upgradestate.Deployment, found
 // application no longer uses.
 func (a *App) refuseReplaced(ctx context.Context, u *upgradestate.Upgrade, found []identity.Replaced) (waits []upgradestate.Blocker, err error) {
 	for _, r := range found {
-		waits = append(waits, unfollowed(r.Version, r.Kind, r.String()+"; it is followed once the switch is given up"))
+		waits = append(waits, unfollowed(r.Version, r.Kind, r.String()+"; controllers follow it after the switch is aborted"))
 	}
 	// An abort is under way already.
 	if u.Step == upgradestate.StepAbort {
@@ -227,7 +227,7 @@ func (a *App) claimReplaced(ctx context.Context, d upgradestate.Deployment, r id
 		err = db.Claim(ctx, syncer.TokenOf(withID(k, r.Is)), record.Owner{Deployment: d.Name, Version: r.Version})
 	}
 	if err != nil {
-		return next, fmt.Errorf("%s; it cannot be followed yet: %w", r, err)
+		return next, fmt.Errorf("%s; controllers cannot follow it yet: %w", r, err)
 	}
 	return next, nil
 }

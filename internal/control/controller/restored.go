@@ -133,7 +133,7 @@ func (a *App) restored(ctx context.Context, version string, db record.Namespace,
 	if version == d.CurrentVersion {
 		r := upgradestate.Restored{
 			Version: version, At: time.Now().UTC().Format(time.RFC3339),
-			What: fmt.Sprintf("it holds beat %d, and held %d before", found.Has, found.Wanted),
+			What: fmt.Sprintf("it holds beat %d, but held %d before", found.Has, found.Wanted),
 		}
 		// If the names do not fit either, the person needs 'recover' as well.
 		if r.Older, err = a.isOlder(ctx, version, db); err != nil {
@@ -265,7 +265,7 @@ func (a *App) countsIn(ctx context.Context, version string) error {
 		case err == nil:
 			failing.Over()
 		case failing.News(err):
-			a.log.Warn("the database is not known to be as it was", zap.String("version", version), zap.Error(err))
+			a.log.Warn("cannot confirm that the database is unchanged", zap.String("version", version), zap.Error(err))
 		}
 	}
 }

@@ -51,7 +51,7 @@ func (a *App) retire(ctx context.Context) error {
 			if err := a.retireVersion(ctx, d, *r); err != nil {
 				return 0, fmt.Errorf("retired version %s is not dropped yet: %w", r.Version, err)
 			}
-			return 0, nil // the next version of the record says that it is done
+			return 0, nil // the next version of the record shows that it is done
 		}
 		for _, k := range d.Kept {
 			wait := untilDropped(k, time.Now())
@@ -64,7 +64,7 @@ func (a *App) retire(ctx context.Context) error {
 				// Nothing waits for the drop, and a person may have to act first: retry slowly.
 				wait = retryKept
 				if ctx.Err() == nil {
-					a.log.Warn("what is kept of a retired version is not dropped yet",
+					a.log.Warn("data of a retired version are not dropped yet",
 						zap.String("version", k.Namespace.Version), zap.Error(err), zap.Duration("again in", wait))
 				}
 			}
@@ -126,7 +126,7 @@ func (a *App) dropKept(ctx context.Context, d upgradestate.Deployment, ns upgrad
 	if _, err := a.deployment.Apply(ctx, upgradestate.Dropped{Version: ns.Version}); err != nil {
 		return err
 	}
-	a.log.Info("what was kept of a retired version is dropped", zap.String("version", ns.Version),
+	a.log.Info("data of a retired version are dropped", zap.String("version", ns.Version),
 		zap.String("location", ns.Location), zap.Strings("left in the database", left))
 	return nil
 }
@@ -136,7 +136,7 @@ func (a *App) dropKept(ctx context.Context, d upgradestate.Deployment, ns upgrad
 func (a *App) retiredDatabase(ctx context.Context, ns upgradestate.Namespace) (db record.Namespace, cleared bool, err error) {
 	db = a.namespaces[ns.Version]
 	if db == nil {
-		return nil, false, fmt.Errorf("version %s is not configured here: leave it in dbs until nothing of it is kept", ns.Version)
+		return nil, false, fmt.Errorf("version %s is not configured here: keep it in dbs until its data are dropped", ns.Version)
 	}
 	cleared, err = a.unowned(ctx, ns)
 	return db, cleared, err
@@ -168,7 +168,7 @@ func (a *App) closeNames(ctx context.Context, d upgradestate.Deployment, ns upgr
 	if !ok {
 		return nil
 	}
-	said := fmt.Sprintf("this is the name of version %s, which was completed: ask the Deployment API where the data is", ns.Version)
+	said := fmt.Sprintf("this is the name of version %s, which was completed: ask the Deployment API for the place of the data", ns.Version)
 	known := knownIDs(d)
 	for _, k := range ns.Kinds {
 		if !k.Fixed || k.ID == "" || upgradestate.Namesake(d, ns, k) {
@@ -231,7 +231,7 @@ func (a *App) dropAll(ctx context.Context, d upgradestate.Deployment, ns upgrade
 			return nil, fmt.Errorf("drop %s of %s: %w", k.Kind, ns.Version, err)
 		}
 		if other != "" {
-			a.log.Warn("a collection of a retired version has another name than it was set aside under, so somebody uses it: it stays",
+			a.log.Warn("a collection of a retired version does not have the name under which it was set aside, so somebody uses it: it stays",
 				zap.String("version", ns.Version), zap.String("kind", k.Kind), zap.String("collection", other))
 		}
 	}
@@ -275,7 +275,7 @@ func dropKind(ctx context.Context, db record.Namespace, k upgradestate.Kind, nam
 func droppedByHand(ctx context.Context, db record.Namespace, k upgradestate.Kind) error {
 	info, err := db.Describe(ctx, record.KindSpec{Name: k.Kind, Fixed: k.Fixed}, k.Physical)
 	if err == nil && info.Exists {
-		err = fmt.Errorf("its identity is not known: drop collection %s by hand", k.Physical)
+		err = fmt.Errorf("its identity is unknown: drop collection %s by hand", k.Physical)
 	}
 	return err
 }

@@ -25,7 +25,7 @@ func (a *App) tellStopped(ctx context.Context, problem error) {
 	if problem != nil {
 		known, err := a.deployment.Progress(ctx)
 		if err != nil {
-			a.log.Warn("shards do not say that their sync has stopped", zap.Error(err))
+			a.log.Warn("cannot publish that the sync of shards has stopped", zap.Error(err))
 			return
 		}
 		ps = stoppedShards(a.opts.ID, slices.Sorted(maps.Keys(a.pool.Owned())), known, problem)
@@ -33,7 +33,7 @@ func (a *App) tellStopped(ctx context.Context, problem error) {
 		return
 	}
 	if err := a.deployment.PublishProgress(ctx, a.opts.ID, ps, lease); err != nil {
-		a.log.Warn("shards do not say that their sync has stopped", zap.Error(err))
+		a.log.Warn("cannot publish that the sync of shards has stopped", zap.Error(err))
 		return // others still see the earlier report
 	}
 	a.engines.stop(ps)
@@ -75,7 +75,7 @@ func stoppedShards(owner string, owned []int, known []syncer.Progress, problem e
 			p = known[i]
 		}
 		p.Owner, p.State, p.Rate, p.LagMillis = owner, syncer.StateStopped, 0, nil
-		p.WaitsFor = fmt.Sprintf("the sync, which has stopped and is tried every %v: %s", retryEngine, why)
+		p.WaitsFor = fmt.Sprintf("the sync, which has stopped and is retried every %v: %s", retryEngine, why)
 		p.Code, p.Version, p.LastError = upgradestate.BlockController, "", "" // see WaitsFor
 		p.Pace, p.PaceCause = "", ""
 		ps = append(ps, p)

@@ -100,7 +100,7 @@ func (c current) Health(ctx context.Context) (record.Health, error) {
 	}
 	m, ok := c.namespaces[d.CurrentVersion].(record.Monitor)
 	if !ok {
-		return record.Health{}, fmt.Errorf("the database of %s cannot be measured", d.CurrentVersion)
+		return record.Health{}, fmt.Errorf("cannot measure the load of the database of %s", d.CurrentVersion)
 	}
 	return m.Health(ctx)
 }

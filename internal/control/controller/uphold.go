@@ -42,7 +42,7 @@ func (a *App) uphold(ctx context.Context) error {
 		case err == nil:
 			failing.Over()
 		case failing.News(err):
-			a.log.Warn("fences cannot be checked", zap.Error(err))
+			a.log.Warn("cannot check fences", zap.Error(err))
 		}
 	}
 }
@@ -139,7 +139,7 @@ func (a *App) noteBreaches(ctx context.Context, d upgradestate.Deployment, versi
 		if _, err := a.deployment.Apply(ctx, ev); err != nil {
 			return fmt.Errorf("note a breach of %s of %s: %w", kind, version, err)
 		}
-		a.log.Error("a fence was not in force and is put back", zap.String("version", version), zap.String("kind", kind),
+		a.log.Error("a fence was missing and is restored", zap.String("version", version), zap.String("kind", kind),
 			zap.String("found", b.What), zap.String("aside", b.Aside), zap.Int64("documents", b.Count))
 	}
 	return nil

@@ -33,7 +33,7 @@ func (a *App) Verify(ctx context.Context, progress func(verify.Report)) (verify.
 		return verify.Report{}, fmt.Errorf("version %s is active and nothing is synced from it: there is nothing to compare", d.CurrentVersion)
 	}
 	if d.Upgrade == nil && !a.copies(d, to) {
-		return verify.Report{}, fmt.Errorf("nothing was brought from %s to %s yet, for no upgrade runs and copy.auto is false: there is nothing to compare", d.CurrentVersion, to)
+		return verify.Report{}, fmt.Errorf("nothing was copied from %s to %s yet, because no upgrade runs and copy.auto is false: there is nothing to compare", d.CurrentVersion, to)
 	}
 	if err := a.copied(ctx, to); err != nil {
 		return verify.Report{}, err
@@ -122,7 +122,7 @@ func (a *App) provisioned(ctx context.Context, d upgradestate.Deployment, dir tr
 	if ctx.Err() != nil {
 		return d, ctx.Err()
 	}
-	return d, fmt.Errorf("the database of %s has no collection for %s yet, which a controller makes: see what 'get' says of %s, and compare again", dir.To(), kind, dir.To())
+	return d, fmt.Errorf("the database of %s has no collection for %s yet: a controller creates it; see the state of %s in 'get', and compare again", dir.To(), kind, dir.To())
 }
 
 // noteCompared records the result of a comparison, which may block the switch or end a block. If
@@ -136,7 +136,7 @@ func (a *App) noteCompared(ctx context.Context, d upgradestate.Deployment, to st
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("record what the comparison found: %w", err)
+		return fmt.Errorf("record the result of the comparison: %w", err)
 	}
 	return nil
 }
@@ -210,7 +210,7 @@ func (a *App) EstimateLoss(ctx context.Context, progress func(compared int64)) (
 		to = followed.TargetVersion
 	}
 	if to == "" {
-		return nil, fmt.Errorf("version %s was not switched to: there is nothing to go back to", from)
+		return nil, fmt.Errorf("no switch to version %s was made, so there is no version to return to", from)
 	}
 	source, target := a.namespaces[from], a.namespaces[to]
 	if source == nil || target == nil {

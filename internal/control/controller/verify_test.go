@@ -24,7 +24,7 @@ import (
 func TestVerifyBeforeTheCopy(t *testing.T) {
 	t.Parallel()
 	w := newCopyWorld(t)
-	if _, err := w.app.Verify(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "nothing was brought from v1 to v2 yet") {
+	if _, err := w.app.Verify(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "nothing was copied from v1 to v2 yet") {
 		t.Errorf("got %v", err)
 	}
 	w.app.cfg.Copy.Auto = true

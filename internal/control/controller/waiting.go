@@ -126,7 +126,7 @@ func (a *App) starting(version string) string {
 		return err.Error()
 	}
 	if !a.running.Load() {
-		return "it looks at its databases"
+		return "it checks its databases"
 	}
 	ns := a.databases[version]
 	if ns == nil {
@@ -170,7 +170,7 @@ func (p *postponed) take() []string {
 }
 
 // announcePostponed announces postponed upgrades once their databases are available, if they are
-// still possible. A running upgrade refuses other announcements, so they wait for its end.
+// still possible. A running upgrade refuses other announcements, so they wait until it ends.
 func (a *App) announcePostponed(ctx context.Context) error {
 	look := time.NewTicker(retryEngine)
 	defer look.Stop()

@@ -29,7 +29,7 @@ func (a *App) waived(ctx context.Context, d upgradestate.Deployment, to string) 
 	}
 	list, err := a.deployment.Parked(ctx, key, -1)
 	if err != nil {
-		return w, fmt.Errorf("list what was waived: %w", err)
+		return w, fmt.Errorf("list waived records: %w", err)
 	}
 	for _, p := range list {
 		// The entry stands for more groups than the list holds, so the whole kind was waived. The

@@ -68,7 +68,7 @@ func EventName(ev upgradestate.Event) string {
 func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []coord.Condition) (before, after upgradestate.Deployment, err error) {
 	// Refuse here: the commit would fail with a less useful error.
 	if len(conditions) > maxConditions {
-		return before, after, fmt.Errorf("%d conditions, at most %d fit into a commit: report fewer shards at once",
+		return before, after, fmt.Errorf("%d conditions, but at most %d fit into a commit: report fewer shards at once",
 			len(conditions), maxConditions)
 	}
 	var failed error // error of the last commit; tried is its content
@@ -119,7 +119,7 @@ func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []c
 		}
 		// The caller's checks of both databases are older than the failed commit.
 		if failed != nil && isFlip(ev) {
-			return before, after, fmt.Errorf("%w: the flip has not been seen to happen, and both databases have to be checked again", failed)
+			return before, after, fmt.Errorf("%w: it is unknown whether the flip happened, so both databases must be checked again", failed)
 		}
 		if err := upgradestate.Validate(next); err != nil {
 			return before, after, fmt.Errorf("would leave an invalid record: %w", err)

@@ -245,7 +245,7 @@ func TestParkAndWaive(t *testing.T) {
 	if n := count(); n != 0 {
 		t.Errorf("%d block, want none", n)
 	}
-	if _, err := w.Store.Waive(t.Context(), "packages", "p-9"); err == nil || err.Error() != "packages/p-9 is not parked: nothing is" {
+	if _, err := w.Store.Waive(t.Context(), "packages", "p-9"); err == nil || err.Error() != "packages/p-9 is not parked: no record is" {
 		t.Errorf("nothing parked: %v", err)
 	}
 }

@@ -176,7 +176,7 @@ func (s *Store) parkOverflow(ctx context.Context, ps *parkedShard, p syncer.Park
 		return storedParked{Overflow: n, Parked: syncer.Parked{
 			Direction: p.Direction, Shard: p.Shard, Kind: p.Kind, Spec: overflowSpec, Version: p.Version,
 			Group: base64.StdEncoding.EncodeToString([]byte(overflowHash(p.Kind) + "/" + shardKey(p.Shard))),
-			Error: fmt.Sprintf("more than %d groups, or %d bytes of their names, of this shard cannot be moved; beyond those listed it happened %d times, the latest: %s/%s: %s",
+			Error: fmt.Sprintf("more than %d groups, or %d bytes of their names, of this shard cannot be migrated; beyond the listed groups this happened %d times, the latest: %s/%s: %s",
 				MaxParked, MaxParkedBytes, n, p.Kind, p.Key, p.Error),
 		}}
 	})
@@ -191,7 +191,7 @@ func (s *Store) parkOverflow(ctx context.Context, ps *parkedShard, p syncer.Park
 // is nil if there is no entry or it is unreadable.
 func (s *Store) updateParked(ctx context.Context, key string, conditions []coord.Condition, change func(old *storedParked) storedParked) error {
 	if len(conditions) > maxConditions {
-		return fmt.Errorf("%d conditions, at most %d fit into a commit", len(conditions), maxConditions)
+		return fmt.Errorf("%d conditions, but at most %d fit into a commit", len(conditions), maxConditions)
 	}
 	wait := newBackOff()
 	conflict := int64(-1) // revision of the key at the last conflict

@@ -22,7 +22,7 @@ const closeTimeout = 3 * time.Second
 
 // ErrAbsent reports that there is no lease at the moment, so nothing can be announced. Presence
 // remembers the announcement and publishes it with the next lease.
-var ErrAbsent = errors.New("no lease to register under yet")
+var ErrAbsent = errors.New("no lease for the registration yet")
 
 // Presence keeps the announcement of a process published. Run holds the lease. When the lease is
 // lost, Run takes another one and publishes the latest announcement again. Its methods may be
@@ -97,7 +97,7 @@ func (p *Presence) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		p.store.cfg.Log.Warn("process is not registered", zap.Error(err))
+		p.store.cfg.Log.Warn("cannot register the process", zap.Error(err))
 		if err := pause(ctx, wait); err != nil {
 			return err
 		}

@@ -53,7 +53,7 @@ func (s *Store) registerInsecure(ctx context.Context, lease coord.Lease, id stri
 		err = s.put(ctx, s.key("insecure", url.PathEscape(id)), lease.ID(), func([]byte) ([]byte, error) { return value, nil })
 	}
 	if err != nil {
-		return fmt.Errorf("announce what is insecure about %s: %w", id, err)
+		return fmt.Errorf("announce the insecure settings of %s: %w", id, err)
 	}
 	return nil
 }
@@ -172,7 +172,7 @@ func (s *Store) WatchServers(ctx context.Context) <-chan []upgradestate.ServerSt
 			// deliver nothing.
 			servers, bad := decodeServers(values(kvs))
 			if err := firstOf(bad); err != nil {
-				s.cfg.Log.Error("servers cannot be read", zap.String("deployment", s.name), zap.Error(err))
+				s.cfg.Log.Error("cannot read servers", zap.String("deployment", s.name), zap.Error(err))
 				return
 			}
 			emit(servers)

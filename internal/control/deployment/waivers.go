@@ -39,7 +39,7 @@ type NotParkedError struct {
 
 func (e *NotParkedError) Error() string {
 	if e.Total == 0 {
-		return fmt.Sprintf("%s/%s is not parked: nothing is", e.Kind, e.Key)
+		return fmt.Sprintf("%s/%s is not parked: no record is", e.Kind, e.Key)
 	}
 	more := ""
 	if n := e.Total - len(e.Parked); n > 0 {

@@ -112,16 +112,16 @@ func (c Checks) BeforeSeal(ctx context.Context, d upgradestate.Deployment) error
 func (p *plan) wires(context.Context) error {
 	switch etcd := p.Settings.Coordination; {
 	case etcd.Embedded:
-		p.warn("etcd", "", "it is embedded in a process of this machine, and for this machine alone: while it is away no upgrade can begin, switch or be aborted. For more machines run an etcd of three members and name it in etcd.endpoints")
+		p.warn("etcd", "", "it is embedded in a process on this machine, and serves only this machine: while it is down no upgrade can begin, switch or be aborted. For more machines run an etcd of three members and set etcd.endpoints")
 	case len(etcd.Plaintext) > 0:
-		p.warn("etcd", strings.Join(etcd.Plaintext, ","), "plaintext to another machine: anyone who can listen there reads the password and all that is stored: use https:// and etcd.caFile")
+		p.warn("etcd", strings.Join(etcd.Plaintext, ","), "plaintext to another machine: anyone on the network path can read the password and all data: use https:// and etcd.caFile")
 	default:
-		p.ok("etcd", strings.Join(etcd.Endpoints, ","), "reached by TLS, or on this machine")
+		p.ok("etcd", strings.Join(etcd.Endpoints, ","), "uses TLS, or is on this machine")
 	}
 	for _, v := range []string{p.dir.From(), p.dir.To()} {
 		// A warning, not a failure: the network between the machines may be trusted.
 		if far := p.Settings.Plaintext[v]; len(far) > 0 {
-			p.warn("server", v, "plaintext to another machine (%s): anyone who can listen there reads the records: add tls=true to the connection string", strings.Join(far, ","))
+			p.warn("server", v, "plaintext to another machine (%s): anyone on the network path can read the records: add tls=true to the connection string", strings.Join(far, ","))
 		}
 	}
 	return nil

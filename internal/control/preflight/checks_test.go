@@ -114,7 +114,7 @@ func TestReasonsOfChecks(t *testing.T) {
 	want := []upgradestate.Blocker{
 		{Code: upgradestate.BlockServers, Place: upgradestate.BlockPlace{Server: "s2"}, Text: "s2 knows only v1"},
 		{Code: upgradestate.BlockIndexes, Place: upgradestate.BlockPlace{Version: "v2", Kind: "things"}, Text: "index n_1 of v2/things is missing"},
-		{Code: upgradestate.BlockNames, Place: upgradestate.BlockPlace{Version: "v2", Kind: "orders"}, Text: "a collection orders is in the database of v2 already"},
+		{Code: upgradestate.BlockNames, Place: upgradestate.BlockPlace{Version: "v2", Kind: "orders"}, Text: "a collection orders exists in the database of v2 already"},
 		{Code: upgradestate.BlockProof, Place: upgradestate.BlockPlace{Version: "v1"}, Text: "a record does not come back"},
 		{Code: upgradestate.BlockIdentity, Text: "it is older than the deployment"},
 	}

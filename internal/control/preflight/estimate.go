@@ -48,15 +48,15 @@ func (p *plan) copy(ctx context.Context) error {
 	m, most := p.tried, int64(p.surveys[p.dir.To()].MaxDocument)
 	switch {
 	case m.failed > 0:
-		p.warn("copy", p.dir.To(), "%d of %d groups tried would be parked, which keeps the switch from beginning: %s", m.failed, m.groups, some(m.examples))
+		p.warn("copy", p.dir.To(), "%d of %d sampled groups would be parked, which blocks the switch: %s", m.failed, m.groups, some(m.examples))
 	case m.groups > 0:
 		p.ok("copy", p.dir.To(), "%d groups were tried, and all can be migrated", m.groups)
 	}
 	switch {
 	case most > 0 && m.largest > most:
-		p.fail("copy", m.largestOf, "a document of %s was made, and the database of %s takes %s: change the transformer", size(m.largest), p.dir.To(), size(most))
+		p.fail("copy", m.largestOf, "the transform made a document of %s, but the database of %s accepts %s: change the transformer", size(m.largest), p.dir.To(), size(most))
 	case most > 0 && m.largest > most/4*3:
-		p.warn("copy", m.largestOf, "a document of %s was made, near the %s that the database of %s takes", size(m.largest), size(most), p.dir.To())
+		p.warn("copy", m.largestOf, "the transform made a document of %s, near the limit of %s of the database of %s", size(m.largest), size(most), p.dir.To())
 	}
 	// An empty source: the rate below would be a division by zero.
 	if m.records == 0 {
@@ -76,7 +76,7 @@ func (p *plan) copy(ctx context.Context) error {
 	if p.ReadOnly {
 		without = " without writing"
 	}
-	p.ok("copy", p.dir.To(), "about %s for %d records at %.0f a second, as one worker was measured%s; %d are configured",
+	p.ok("copy", p.dir.To(), "about %s for %d records at %.0f a second, measured with one worker%s; %d are configured",
 		time.Duration(seconds)*time.Second, records, rate, without, p.Settings.Workers)
 	return nil
 }
@@ -191,11 +191,11 @@ func (p *plan) space(context.Context) error {
 		factor = float64(p.tried.made) / float64(p.tried.bytes)
 	}
 	need := int64(float64(bytes) * factor)
-	text := fmt.Sprintf("about %s are needed before compression, and indexes (%.1f times the source's %s)", size(need), factor, size(bytes))
+	text := fmt.Sprintf("needs about %s before compression, plus indexes (%.1f times the source's %s)", size(need), factor, size(bytes))
 	s, known := p.surveys[p.dir.To()]
 	switch free := s.DiskFree; {
 	case !known || s.DiskTotal == 0:
-		p.warn("space", p.dir.To(), "%s; the server does not report what is free: check it yourself", text)
+		p.warn("space", p.dir.To(), "%s; the server does not report its free space: check it yourself", text)
 	case need > free:
 		p.fail("space", p.dir.To(), "%s, and %s are free: make room first", text, size(free))
 	case need > free/2:
@@ -215,7 +215,7 @@ func (p *plan) oplog(context.Context) error {
 	}
 	// Without privileges for the oplog the plan is still useful.
 	if s.OplogProblem != "" {
-		p.warn("oplog", p.dir.From(), "how far its changes reach back is not known: %s", s.OplogProblem)
+		p.warn("oplog", p.dir.From(), "cannot find out how far its changes reach back: %s", s.OplogProblem)
 		return nil
 	}
 	var need time.Duration
@@ -225,10 +225,10 @@ func (p *plan) oplog(context.Context) error {
 	text := fmt.Sprintf("changes reach back %s, and the copy takes about %s", s.Oplog.Round(time.Second), need)
 	switch {
 	case s.Oplog < need:
-		p.fail("oplog", p.dir.From(), "%s: enlarge the oplog (replSetResizeOplog), or a controller that is away for a while has to begin again", text)
+		p.fail("oplog", p.dir.From(), "%s: enlarge the oplog (replSetResizeOplog), or a controller that is down for a while must copy everything again", text)
 	// The estimate is from a sample, and a controller may be down for a while.
 	case s.Oplog < 2*need:
-		p.warn("oplog", p.dir.From(), "%s: an oplog of twice that leaves time for a controller to be away", text)
+		p.warn("oplog", p.dir.From(), "%s: twice this oplog would leave time for a controller to be down", text)
 	default:
 		p.ok("oplog", p.dir.From(), "%s", text)
 	}

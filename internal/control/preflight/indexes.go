@@ -45,7 +45,7 @@ func (p *plan) shapes(ctx context.Context) error {
 		}
 		p.indexes(*k)
 		if len(expiring[k.kind]) > 0 {
-			p.ok("ttl", k.kind, "TTL index %s deletes nothing in %s before the switch, nor in %s while one is near: what is due then goes later",
+			p.ok("ttl", k.kind, "TTL index %s deletes nothing in %s before the switch, nor in %s while a switch is near: documents that expire then are deleted later",
 				strings.Join(slices.Sorted(maps.Keys(expiring[k.kind])), ", "), p.dir.To(), p.dir.From())
 		}
 	}
@@ -65,18 +65,18 @@ func (p *plan) indexes(k scratchKind) {
 			special = append(special, record.IndexName(ix))
 		}
 	}
-	text := "no indexes but that of _id"
+	text := "no indexes except _id"
 	if len(all) > 0 {
 		text = "indexes " + strings.Join(all, ", ")
 	}
 	if len(unique) > 0 {
-		text += "; unique: " + strings.Join(unique, ", ") + ", so that records which agree in it are parked"
+		text += "; unique: " + strings.Join(unique, ", ") + ", so that records with equal values are parked"
 	}
 	if len(special) > 0 {
-		text += "; special: " + strings.Join(special, ", ") + ", so that records with values which it does not take are parked: 'lens lint --indexes' finds them now"
+		text += "; special: " + strings.Join(special, ", ") + ", so that records with values that it rejects are parked: 'lens lint --indexes' finds them now"
 	}
 	if _, err := k.spec.Shape.Options.LookupErr("validator"); err == nil {
-		text += "; a validator, so that records which it refuses are parked"
+		text += "; a validator, so that records that it refuses are parked"
 	}
 	p.ok("indexes", k.kind, "%s", text)
 }
@@ -123,7 +123,7 @@ func (p *plan) fencesOf(ctx context.Context, version string, kinds []scratchKind
 			if k.spec.Fixed {
 				stronger = record.FenceView
 			}
-			why := fmt.Sprintf("class %s could be had: configure it", stronger)
+			why := fmt.Sprintf("class %s would be possible: configure it", stronger)
 			// Ask again for the stronger class, because its error is the reason.
 			if _, _, err := ns.Prepare(ctx, k.tok, stronger); err != nil {
 				why = fmt.Sprintf("not class %s: %s", stronger, reason(err))
@@ -153,7 +153,7 @@ func (p *plan) inScratch(ctx context.Context, area string, ns Space, version str
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), streamTimeout)
 		defer cancel()
 		if err := ns.Sweep(ctx, planPrefix); err != nil {
-			p.warn(area, version, "scratch collections are left for the next plan to remove: %v", err)
+			p.warn(area, version, "scratch collections remain; the next plan removes them: %v", err)
 		}
 	}()
 	// Sweep first: a dead process may have left collections that fill the database.

@@ -27,8 +27,8 @@ func TestProofSaysWhatItDoes(t *testing.T) {
 	if _, err := p.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []string{"removes", "makes scratch collections of", "brings records", "renames"} {
-		if i >= len(said) || !strings.HasPrefix(said[i], want) || !strings.Contains(said[i], "may take "+proofLimit(2).String()) {
+	for i, want := range []string{"removes", "creates scratch collections of", "migrates records", "renames"} {
+		if i >= len(said) || !strings.HasPrefix(said[i], want) || !strings.Contains(said[i], proofLimit(2).String()) {
 			t.Errorf("it says %q, want %d to be of what it %s, with its limit", said, i, want)
 		}
 	}

@@ -44,7 +44,7 @@ func (p *plan) limits(ctx context.Context) error {
 		}
 	}
 	if narrower(from, to) {
-		p.warn("limits", p.dir.From(), "it takes records of %s: what clients write beyond that after the switch is parked by the reverse sync, and keeps a rollback from beginning", bounds(from))
+		p.warn("limits", p.dir.From(), "it accepts records of %s: the reverse sync parks larger records that clients write after the switch, and these block a rollback", bounds(from))
 	}
 	return nil
 }
@@ -142,7 +142,7 @@ func (p *plan) search(ctx context.Context, most record.Survey) error {
 			r, done = record.Range{From: page.Next}, page.Done
 		}
 		if over > 0 {
-			p.fail("limits", kind, "%d records have more than the %s that the database of %s takes, the largest %s: make them smaller, or %s",
+			p.fail("limits", kind, "%d records have more than the %s that the database of %s accepts, the largest %s: make them smaller, or %s",
 				over, size(int64(most.MaxDocument)), p.dir.To(), size(int64(widest)), most.Raise)
 		}
 		largest = max(largest, widest)
@@ -155,15 +155,15 @@ func (p *plan) search(ctx context.Context, most record.Survey) error {
 		}
 	}
 	if over > 0 {
-		p.fail("limits", p.dir.To(), "%d groups have more than the %d records and kinds together, or the %s, that it takes in a transaction; there are up to %d records of %d kinds and %s in one: %s",
+		p.fail("limits", p.dir.To(), "%d groups exceed its limit for a transaction of %d records and kinds together, or %s; the largest has up to %d records of %d kinds and %s: %s",
 			over, most.MaxGroup, size(int64(most.MaxBytes)), wide.records, wide.kinds, size(int64(wide.bytes)), most.Raise)
 		return nil
 	}
-	text := fmt.Sprintf("it takes records of %s; the largest has %s, the largest group %d records", bounds(most), size(int64(largest)), wide.records)
+	text := fmt.Sprintf("it accepts records of %s; the largest has %s, the largest group %d records", bounds(most), size(int64(largest)), wide.records)
 	if whole {
 		p.ok("limits", p.dir.To(), "%s", text)
 		return nil
 	}
-	p.warn("limits", p.dir.To(), "%s, of the %d records that were looked at: of the others it is not known", text, records)
+	p.warn("limits", p.dir.To(), "%s, among the %d sampled records; the others were not checked", text, records)
 	return nil
 }

@@ -77,7 +77,7 @@ func (l *Planner) Plan(ctx context.Context, target string, progress func(api.Wor
 	}
 	// The collections are between two names, so the plan would find them under neither.
 	if ns, _ := d.Namespace(d.CurrentVersion); slices.ContainsFunc(ns.Kinds, opens) {
-		return nil, fmt.Errorf("the collections of %s are just being given their names, after the switch to it: make the plan again in a moment", d.CurrentVersion)
+		return nil, fmt.Errorf("after the switch to %s its collections are getting their names: repeat the plan in a moment", d.CurrentVersion)
 	}
 	dir, err := l.Registry.Direction(d.CurrentVersion, target)
 	if err != nil {
@@ -89,10 +89,10 @@ func (l *Planner) Plan(ctx context.Context, target string, progress func(api.Wor
 	}
 	steps := []step{
 		{"checks the deployment", p.state, false}, {"checks servers and applications", p.servers, true}, {"checks connections", p.wires, false},
-		{"checks databases and privileges", p.databases, false}, {"checks keys", p.keys, false}, {"looks at collections", p.sources, false}, {"looks who refers to what", p.references, false}, {"looks how they are spread", p.spread, false},
-		{"checks names", p.names, false}, {"looks at indexes and options", p.shapes, false}, {"looks for what the target cannot hold", p.limits, false}, {"tries fences", p.fences, true}, {"copies a sample", p.copy, false},
-		{"reckons space", p.space, false}, {"reckons the oplog", p.oplog, false}, {"proves the rollback", p.rollback, true},
-		{"checks what can be undone", p.undo, false}, {"tries scratch databases", p.rehearsal, true},
+		{"checks databases and privileges", p.databases, false}, {"checks keys", p.keys, false}, {"checks collections", p.sources, false}, {"checks references between kinds", p.references, false}, {"checks how collections are sharded", p.spread, false},
+		{"checks names", p.names, false}, {"checks indexes and options", p.shapes, false}, {"looks for records that the target cannot hold", p.limits, false}, {"tries fences", p.fences, true}, {"copies a sample", p.copy, false},
+		{"estimates the space", p.space, false}, {"estimates the oplog", p.oplog, false}, {"proves the rollback", p.rollback, true},
+		{"checks whether the upgrade can be undone", p.undo, false}, {"tries scratch databases", p.rehearsal, true},
 	}
 	if l.ReadOnly {
 		p.untried()
@@ -154,11 +154,11 @@ func (p *plan) state(context.Context) error {
 	case u != nil:
 		p.fail("upgrade", to, "an upgrade to %s runs: let it end, or abort it", u.TargetVersion)
 	case d.Retire != nil:
-		p.fail("upgrade", to, "%s is being retired: wait for its end", d.Retire.Version)
+		p.fail("upgrade", to, "%s is being retired: wait until it ends", d.Retire.Version)
 	case d.Update != nil && d.Update.Key == "": // a rotation of keys ends when the upgrade begins
 		p.warn("upgrade", to, "data update %s runs, and no switch begins before its end", d.Update.Name)
 	case d.Pace.Paused:
-		p.warn("upgrade", to, "bulk work is paused: 'resume' before it, or nothing is copied")
+		p.warn("upgrade", to, "bulk work is paused: run 'resume' first, or nothing is copied")
 	default:
 		p.ok("upgrade", to, "it may begin")
 	}
@@ -174,7 +174,7 @@ func (p *plan) servers(ctx context.Context) error {
 	}
 	// Not a failure: one controller can do the upgrade, but its stop stops the upgrade.
 	if len(controllers) < 2 {
-		p.warn("controllers", strings.Join(controllers, " "), "%d of them run: with a second one the upgrade goes on when one stops", len(controllers))
+		p.warn("controllers", strings.Join(controllers, " "), "%d of them run: with a second one the upgrade continues if one stops", len(controllers))
 	} else {
 		p.ok("controllers", strings.Join(controllers, " "), "%d of them run", len(controllers))
 	}
@@ -183,7 +183,7 @@ func (p *plan) servers(ctx context.Context) error {
 		return err
 	}
 	if len(servers) == 0 {
-		p.warn("servers", "", "no server or application is registered: a client that writes is not asked to hold, and is refused by the fence until it finds the new place")
+		p.warn("servers", "", "no server or application is registered: no client will hold its writes, so the fence refuses writes until clients find the new place")
 	}
 	for _, s := range servers {
 		what := fmt.Sprintf("protocol %d, versions [%s]", s.Protocol, strings.Join(s.Versions, " "))
@@ -232,7 +232,7 @@ func (p *plan) databases(ctx context.Context) error {
 		switch err := check(ctx); {
 		case err == nil && p.ReadOnly:
 		case err == nil:
-			p.ok("privileges", v, "collections can be made, written, indexed, changed, renamed and dropped: all was tried")
+			p.ok("privileges", v, "collections can be created, written, indexed, changed, renamed and dropped: all of this was tried")
 		case p.Unprivileged(err):
 			p.fail("privileges", v, "%v", err)
 		default:
@@ -266,19 +266,19 @@ func (p *plan) load(ctx context.Context, version string) {
 	monitor, ok := p.Space(version).(record.Monitor)
 	switch {
 	case p.Settings.Unthrottled:
-		p.warn("load", version, "copying does not slow down when the database suffers: copy.throttle is off")
+		p.warn("load", version, "copying does not slow down under load: copy.throttle is off")
 	case ok:
 		if _, err := monitor.Health(ctx); err != nil {
-			p.fail("load", version, "it cannot be measured, so that copying would stand still: %v, or set copy.throttle: off", err)
+			p.fail("load", version, "its load cannot be measured, so that copying would stop: %v, or set copy.throttle: off", err)
 			return
 		}
 		// Without a processor load the limit would silently have no effect.
 		bounded := p.Settings.MaxSourceLoad > 0 || p.record.Pace.MaxSourceLoad > 0
 		if s := p.surveys[version]; bounded && version == p.dir.From() && (s.NoCPU || s.Mongos) {
-			p.warn("load", version, "the bound of the source's load (copy.maxSourceLoad, --max-source-load) has no effect: the database does not tell how its processors are loaded; bound the rate instead (copy.maxRate, --max-rate)")
+			p.warn("load", version, "the bound of the source's load (copy.maxSourceLoad, --max-source-load) has no effect: the database does not report the load of its processors; limit the rate instead (copy.maxRate, --max-rate)")
 			return
 		}
-		p.ok("load", version, "can be measured: copying slows down when the database suffers")
+		p.ok("load", version, "its load can be measured: copying slows down under load")
 	}
 }
 
@@ -287,14 +287,14 @@ func (p *plan) server(version string, s record.Survey) {
 	switch {
 	// The server runs with the features of an older release, so its own release does not count.
 	case s.Feature != "" && !strings.HasPrefix(s.Server, s.Feature+"."):
-		p.warn("server", version, "%s: the server runs as an older one; set featureCompatibilityVersion once its own upgrade is final", s.Text)
+		p.warn("server", version, "%s: the server has an older feature compatibility; set featureCompatibilityVersion after its own upgrade is final", s.Text)
 	case !s.UUIDs:
-		p.warn("server", version, "%s: it does not check collection UUIDs, so that the weaker validator fence is used; MongoDB from 6.0 does", s.Text)
+		p.warn("server", version, "%s: it does not check collection UUIDs, so the weaker validator fence is used; MongoDB 6.0 and later check them", s.Text)
 	default:
 		p.ok("server", version, "%s", s.Text)
 	}
 	if !s.May("inprog") || !s.May("killAnySession") {
-		p.warn("privileges", version, "open transactions cannot be ended at a fence, which then waits for them for up to a minute: grant inprog and killAnySession on the cluster, as the role that 'dbcontroller roles' prints has them")
+		p.warn("privileges", version, "a fence cannot end open transactions and waits for them for up to a minute: grant inprog and killAnySession on the cluster, or the role that 'dbcontroller roles' prints")
 	}
 }
 
@@ -322,12 +322,12 @@ func (p *plan) sources(ctx context.Context) error {
 			}
 		// A first plan, before any controller has created the collections.
 		case !info.Exists && !k.Fixed && p.ReadOnly && len(p.record.Namespaces) == 0:
-			p.ok("collections", k.Name, "there is no collection %s in the database of %s yet: the first controller makes it", name, p.dir.From())
+			p.ok("collections", k.Name, "there is no collection %s in the database of %s yet: the first controller creates it", name, p.dir.From())
 		case !info.Exists && !transform.IsLineage(k.Name):
 			p.fail("collections", k.Name, "there is no collection %s in the database of %s: correct kinds, or the database or prefix in dbs of the configuration", name, p.dir.From())
 		// A discontinued kind. The operator must know that its records stay behind.
 		case !transform.SyncsFrom(p.dir, k.Name):
-			p.warn("collections", k.Name, "%s has no counterpart: its %d records stay behind", p.dir.To(), holds.Records)
+			p.warn("collections", k.Name, "%s has no counterpart: its %d records are not migrated", p.dir.To(), holds.Records)
 		default:
 			// The collection may have another name than its kind.
 			info.Token.Kind = k.Name
@@ -352,7 +352,7 @@ func (p *plan) names(ctx context.Context) error {
 	if err := p.Collections.CheckNames(ctx, p.record, p.dir.To()); err != nil {
 		return p.failed(ctx, "names", p.dir.To(), err)
 	}
-	p.ok("names", p.dir.To(), "the names that its collections take at the switch are free")
+	p.ok("names", p.dir.To(), "the names that its collections get at the switch are free")
 	return nil
 }
 
@@ -360,7 +360,7 @@ func (p *plan) names(ctx context.Context) error {
 func (p *plan) rollback(ctx context.Context) error {
 	d := p.record
 	if p.refused {
-		p.warn("rollback", p.dir.From(), "it cannot be tried before the database of %s can hold all kinds", p.dir.To())
+		p.warn("rollback", p.dir.From(), "it cannot be tried until the database of %s can hold all kinds", p.dir.To())
 		return nil
 	}
 	what, text := p.needs(d, p.dir.To(), false)
@@ -387,7 +387,7 @@ func (p *plan) rollback(ctx context.Context) error {
 	case what == needRenames:
 		p.warn("rollback", p.dir.From(), "%s", text)
 	default:
-		p.ok("rollback", p.dir.From(), "%s; it is proved again before the switch", found)
+		p.ok("rollback", p.dir.From(), "%s; controllers prove it again before the switch", found)
 	}
 	// Measure the coordination store as well: its writes are part of the pause.
 	start := time.Now()
@@ -402,11 +402,11 @@ func (p *plan) rollback(ctx context.Context) error {
 func (p *plan) undo(context.Context) error {
 	from := p.dir.From()
 	if what, _ := p.needs(p.record, p.dir.To(), false); what == needRenames {
-		p.warn("undo", from, "until the flip 'abort' takes all of it back; after that only 'rollback --to-snapshot' does, without what clients write from then on")
+		p.warn("undo", from, "until the flip, 'abort' undoes everything; after it only 'rollback --to-snapshot' does, without the later writes of clients")
 		return nil
 	}
-	p.ok("undo", from, "until the flip 'abort' takes all of it back, after that 'rollback' does, with what clients write from then on; "+
-		"'complete' cannot be taken back: it sets the collections of %s aside, and drops them after --keep-for", from)
+	p.ok("undo", from, "until the flip, 'abort' undoes everything; after it 'rollback' does, with the later writes of clients; "+
+		"'complete' cannot be undone: it sets the collections of %s aside, and drops them after --keep-for", from)
 	return nil
 }
 
@@ -427,7 +427,7 @@ func (p *plan) rehearsal(ctx context.Context) error {
 			p.warn("rehearsal", v, "'dbcontroller rehearse' will fail: %v", err)
 			continue
 		}
-		p.ok("rehearsal", v, "'dbcontroller rehearse' can make and drop the database %s", database)
+		p.ok("rehearsal", v, "'dbcontroller rehearse' can create and drop the database %s", database)
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func TestPlanVerdicts(t *testing.T) {
 		want   pb.PlanCheck_Verdict
 		text   string
 	}{
-		"room":                 {record.Survey{DiskTotal: 100 * gib, DiskFree: 60 * gib}, space, pb.PlanCheck_OK, "about 25.0 GiB are needed"},
+		"room":                 {record.Survey{DiskTotal: 100 * gib, DiskFree: 60 * gib}, space, pb.PlanCheck_OK, "needs about 25.0 GiB"},
 		"little room":          {record.Survey{DiskTotal: 100 * gib, DiskFree: 30 * gib}, space, pb.PlanCheck_WARNING, "indexes and the oplog take more"},
 		"no room":              {record.Survey{DiskTotal: 100 * gib, DiskFree: 20 * gib}, space, pb.PlanCheck_FAILED, "make room first"},
 		"room is not known":    {record.Survey{}, space, pb.PlanCheck_WARNING, "check it yourself"},
@@ -93,7 +93,7 @@ func TestPlanVerdicts(t *testing.T) {
 		"nothing runs":         {full, state(upgradestate.Deployment{}), pb.PlanCheck_OK, "it may begin"},
 		"another one runs":     {full, state(upgradestate.Deployment{Upgrade: &upgradestate.Upgrade{TargetVersion: "v3"}}), pb.PlanCheck_FAILED, "abort it"},
 		"a version is retired": {full, state(upgradestate.Deployment{Retire: &upgradestate.Retire{Version: "v0"}}), pb.PlanCheck_FAILED, "v0 is being retired"},
-		"v1 will follow":       {full, undo(false), pb.PlanCheck_OK, "'complete' cannot be taken back"},
+		"v1 will follow":       {full, undo(false), pb.PlanCheck_OK, "'complete' cannot be undone"},
 		"v1 will not follow":   {full, undo(true), pb.PlanCheck_WARNING, "only 'rollback --to-snapshot'"},
 		"bulk work is paused":  {full, state(upgradestate.Deployment{Pace: upgradestate.Pace{Paused: true}}), pb.PlanCheck_WARNING, "'resume'"},
 	} {
@@ -136,7 +136,7 @@ func (opening) Get(context.Context) (upgradestate.Deployment, error) {
 func TestPlanWhileNamesChange(t *testing.T) {
 	t.Parallel()
 	l := &Planner{PlannerParts: PlannerParts{Deployments: opening{}, Reachable: func(upgradestate.Deployment) []string { return []string{"v2"} }}}
-	if report, err := l.Plan(t.Context(), "v2", nil); err == nil || !strings.Contains(err.Error(), "make the plan again in a moment") {
+	if report, err := l.Plan(t.Context(), "v2", nil); err == nil || !strings.Contains(err.Error(), "repeat the plan in a moment") {
 		t.Errorf("%v, %v", report, err)
 	}
 }
@@ -156,7 +156,7 @@ func TestPlanNamesViews(t *testing.T) {
 	}{
 		"none":      {nil, ""},
 		"unrelated": {[]record.View{other}, ""},
-		"two":       {[]record.View{other, {Name: "daily", Reads: []string{"open"}}, {Name: "open", Reads: []string{"orders"}}}, "2 views read collections that the switch leaves (daily, open)"},
+		"two":       {[]record.View{other, {Name: "daily", Reads: []string{"open"}}, {Name: "open", Reads: []string{"orders"}}}, "2 views read collections of the former version (daily, open)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

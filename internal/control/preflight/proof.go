@@ -61,7 +61,7 @@ func (p Proofs) proof(d upgradestate.Deployment, to string, renamesOnly bool) (*
 	// The direction of the reverse sync. Without one the version cannot be kept in sync.
 	down, err := p.Registry.Direction(to, d.CurrentVersion)
 	if err != nil {
-		return nil, fmt.Errorf("the transformers have no direction back: %w", err)
+		return nil, fmt.Errorf("the transformers cannot transform back: %w", err)
 	}
 	work := &proof{up: up, down: down, record: d, prefix: proofPrefix, newPrefix: newPrefix(proofPrefix), renamesOnly: renamesOnly}
 	work.older, work.newer = p.Quiet(d.CurrentVersion), p.Quiet(to)
@@ -75,7 +75,7 @@ func (p Proofs) proof(d upgradestate.Deployment, to string, renamesOnly bool) (*
 func (p *proof) run(ctx context.Context) (out proved, err error) {
 	kinds := len(p.down.TargetKinds()) + len(p.up.TargetKinds())
 	limit := proofLimit(kinds)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has taken longer than %s, the most for so many kinds", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it took longer than %s, the limit for this number of kinds", limit))
 	defer cancel()
 	// The deadline alone would not tell the operator what took too long.
 	defer func() {
@@ -83,7 +83,7 @@ func (p *proof) run(ctx context.Context) (out proved, err error) {
 			err = fmt.Errorf("%w: %w", err, context.Cause(ctx))
 		}
 	}()
-	p.doing("removes what earlier proofs have left, and may take %s", limit)
+	p.doing("removes collections of earlier proofs; limit %s", limit)
 	if err := p.sweep(ctx); err != nil {
 		return out, fmt.Errorf("remove scratch collections of an earlier proof: %w", err)
 	}
@@ -95,19 +95,19 @@ func (p *proof) run(ctx context.Context) (out proved, err error) {
 			err = fmt.Errorf("remove scratch collections: %w", left)
 		}
 	}()
-	p.doing("makes scratch collections of %d kinds, and may take %s in all", kinds, limit)
+	p.doing("creates scratch collections of %d kinds; total limit %s", kinds, limit)
 	if err := p.make(ctx); err != nil {
 		return out, err
 	}
 	if p.renamesOnly {
-		p.doing("renames scratch collections of %d kinds, and may take %s in all", kinds, limit)
+		p.doing("renames scratch collections of %d kinds; total limit %s", kinds, limit)
 		return p.moves(ctx)
 	}
-	p.doing("brings records there and back, and may take %s in all", limit)
+	p.doing("migrates records there and back; total limit %s", limit)
 	if err := p.there(ctx); err != nil {
 		return out, err
 	}
-	p.doing("renames scratch collections of %d kinds, and may take %s in all", kinds, limit)
+	p.doing("renames scratch collections of %d kinds; total limit %s", kinds, limit)
 	if out, err = p.moves(ctx); err != nil {
 		return out, err
 	}
@@ -184,9 +184,9 @@ func (p *proof) seen(ctx context.Context, from record.Position) error {
 	defer cancel()
 	wrap := func(err error) error {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			err = fmt.Errorf("nothing was seen within %s of what was done there", limit)
+			err = fmt.Errorf("the change stream did not deliver the test changes within %s", limit)
 		}
-		return fmt.Errorf("the changes of the database of %s cannot be followed: %w", p.up.To(), err)
+		return fmt.Errorf("cannot follow the changes of the database of %s: %w", p.up.To(), err)
 	}
 	// First open the real stream of the reverse sync, only to see that it opens.
 	all, err := p.newer.Watch(ctx, from, p.down.SourceKinds())
@@ -205,7 +205,7 @@ func (p *proof) seen(ctx context.Context, from record.Position) error {
 	if err != nil {
 		return wrap(err)
 	}
-	defer stream.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing more is wanted of it
+	defer stream.Close(context.WithoutCancel(ctx)) //nolint:errcheck // the stream is not used any more
 	for {
 		batch, err := stream.Next(ctx)
 		if err != nil {

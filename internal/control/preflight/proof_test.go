@@ -94,18 +94,18 @@ func TestProofFails(t *testing.T) {
 		spec    transform.Spec
 		want    []string
 	}{
-		{"unique index", nil, sectionUnique, orders(30), lossy, []string{"could not come back", "section_1", "correct the transformer"}},
-		{"validator", sectionRequired, nil, orders(30), lossy, []string{"could not come back", "validat"}},
-		{"a record that its own validator refuses", sectionRequired, nil, invalid, ordersSpec(t, ordersLens), []string{"could not come back", "o-001"}},
+		{"unique index", nil, sectionUnique, orders(30), lossy, []string{"could not be migrated back", "section_1", "correct the transformer"}},
+		{"validator", sectionRequired, nil, orders(30), lossy, []string{"could not be migrated back", "validat"}},
+		{"a record that its own validator refuses", sectionRequired, nil, invalid, ordersSpec(t, ordersLens), []string{"could not be migrated back", "o-001"}},
 		{"down fails", nil, nil, orders(3), down(func(transform.Group, transform.Group) ([]record.Record, error) {
 			return nil, errors.New("no idea")
-		}), []string{"could not come back", "no idea", "o-000"}},
+		}), []string{"could not be migrated back", "no idea", "o-000"}},
 		{"down panics", nil, nil, orders(3), down(func(transform.Group, transform.Group) ([]record.Record, error) {
 			panic("no idea")
-		}), []string{"could not come back", "no idea"}},
+		}), []string{"could not be migrated back", "no idea"}},
 		{"down loses", nil, nil, orders(3), down(func(src, _ transform.Group) ([]record.Record, error) {
 			return []record.Record{{Kind: "orders", Key: src.Records[0].Key, Doc: lookupID(src.Records[0].Doc)}}, nil
-		}), []string{"differ when they come back", "orders o-000 has changed"}},
+		}), []string{"differ after they are migrated there and back", "orders o-000 has changed"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -279,7 +279,7 @@ func TestProofDoesNotHang(t *testing.T) {
 	p := &proof{newPrefix: newPrefix(proofPrefix), up: up, down: up, newer: silentSpace{}, new: &scratch{}}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := p.seen(ctx, record.Position{}); err == nil || !strings.Contains(err.Error(), "nothing was seen") {
+	if err := p.seen(ctx, record.Position{}); err == nil || !strings.Contains(err.Error(), "did not deliver the test changes") {
 		t.Errorf("error %v", err)
 	}
 }

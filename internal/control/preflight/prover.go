@@ -61,12 +61,12 @@ func (p Proofs) needs(d upgradestate.Deployment, to string, snapshot bool) (need
 	case snapshot:
 		// A switch to the snapshot needs neither a stream nor a transformer. The return from it
 		// is a later upgrade with its own proof.
-		return needNothing, fmt.Sprintf("not asked for: this goes back to the snapshot of %s; %s stays as it is until an upgrade to it begins", to, d.CurrentVersion)
+		return needNothing, fmt.Sprintf("not needed: this returns to the snapshot of %s; %s stays as it is until an upgrade to it begins", to, d.CurrentVersion)
 	case to == upgradestate.PreviousVersion(d) && !d.LastSwitch.Back:
 		// A rollback repairs a bad switch, so it must never wait for a proof.
-		return needNothing, fmt.Sprintf("not asked for: this goes back to %s", to)
+		return needNothing, fmt.Sprintf("not needed: this returns to %s", to)
 	case !p.Kept(d.CurrentVersion):
-		return needRenames, fmt.Sprintf("disabled: there will be no rollback to %s but to the snapshot", d.CurrentVersion)
+		return needRenames, fmt.Sprintf("disabled: the only rollback to %s will be to the snapshot", d.CurrentVersion)
 	default:
 		return needProof, ""
 	}
@@ -183,7 +183,7 @@ func (p *Prover) duringCopy(ctx context.Context, d upgradestate.Deployment) (tim
 	}
 	shards, err := p.Deployments.Progress(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("look at the copy: %w", err)
+		return 0, fmt.Errorf("check the copy: %w", err)
 	}
 	// Missing reports count as copying: a shard without an owner has not finished.
 	copies := func(s syncer.Progress) bool { return s.State == syncer.StateCopying }
@@ -229,14 +229,14 @@ func (p *Prover) prove(ctx context.Context, d upgradestate.Deployment, what need
 		p.proved = found
 	case err == nil:
 		p.done, p.err, p.proved = true, nil, found
-		p.Log.Info("proof of the rollback has ended", zap.String("upgrade", d.Upgrade.ID), zap.Int("records", found.records),
+		p.Log.Info("the proof of the rollback has ended", zap.String("upgrade", d.Upgrade.ID), zap.Int("records", found.records),
 			zap.Bool("only measured", what == needRenames), zap.Duration("took", time.Since(start)))
 	case !done:
 		p.err = err
-		p.Log.Warn("the rollback is not proved, and is tried again", zap.String("upgrade", d.Upgrade.ID), zap.Error(err))
+		p.Log.Warn("the rollback is not proved; the proof will be retried", zap.String("upgrade", d.Upgrade.ID), zap.Error(err))
 	default:
 		// The proof still stands; only its measurement is old.
-		p.Log.Info("renames could not be measured again", zap.Error(err))
+		p.Log.Info("cannot measure the renames again", zap.Error(err))
 	}
 	return err
 }
@@ -268,11 +268,11 @@ func (p *Prover) blocks(d upgradestate.Deployment) error {
 	case what == needNothing, mine && p.done, what == needRenames && mine && p.err != nil:
 		return nil
 	case what == needRenames:
-		return errors.New("the measurement of the renames, which runs") // the switch must not run at the same time
+		return errors.New("the running measurement of the renames") // the switch must not run at the same time
 	case mine && p.err != nil:
-		return fmt.Errorf("a proof of the rollback: %w; it is tried again by itself (or give the rollback up: disabled: true for %s in dbs)", p.err, d.CurrentVersion)
+		return fmt.Errorf("a proof of the rollback: %w; it is retried automatically (to do without a rollback, set disabled: true for %s in dbs)", p.err, d.CurrentVersion)
 	default:
-		return errors.New("the proof of the rollback, which runs")
+		return errors.New("the running proof of the rollback")
 	}
 }
 
@@ -339,7 +339,7 @@ func (p *Prover) Forecast(ctx context.Context, d upgradestate.Deployment) switch
 	}
 	// Lag and restarts are optional; the forecast is too low without them.
 	if err := errors.Join(err, serversErr); err != nil && ctx.Err() == nil {
-		p.Log.Info("prediction of the pause lacks lag and restarts", zap.Error(err))
+		p.Log.Info("the prediction of the pause leaves out lag and restarts", zap.Error(err))
 	}
 	return f
 }
@@ -356,12 +356,12 @@ func (f proved) parts(write time.Duration) map[string]time.Duration {
 }
 
 func (f proved) String() string {
-	text := fmt.Sprintf("proved: %d records of %d kinds went there and back in scratch collections, and the changes can be followed", f.records, f.kinds)
+	text := fmt.Sprintf("proved: %d records of %d kinds were migrated there and back in scratch collections, and the changes can be followed", f.records, f.kinds)
 	if f.records == 0 {
-		text = "proved with scratch collections alone, since no records were there to try; the changes can be followed"
+		text = "proved with empty scratch collections, because there were no records to try; the changes can be followed"
 	}
 	if f.altered > 0 {
-		text += fmt.Sprintf("; %d of them came back altered, by a transformer that is declared one-way", f.altered)
+		text += fmt.Sprintf("; a one-way transformer altered %d of them", f.altered)
 	}
 	if f.skipped > 0 {
 		text += fmt.Sprintf(" (%d more groups cannot be migrated, and stay)", f.skipped)

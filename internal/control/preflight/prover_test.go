@@ -33,10 +33,10 @@ func TestNeeds(t *testing.T) {
 	}{
 		"forward":         {true, "v1", nil, "v2", false, needProof, ""},
 		"next one":        {true, "v2", &upgradestate.Switch{From: "v1", To: "v2"}, "v3", false, needProof, ""},
-		"back":            {true, "v2", &upgradestate.Switch{From: "v1", To: "v2"}, "v1", false, needNothing, "goes back to v1"},
+		"back":            {true, "v2", &upgradestate.Switch{From: "v1", To: "v2"}, "v1", false, needNothing, "returns to v1"},
 		"forward again":   {true, "v1", &upgradestate.Switch{From: "v2", To: "v1", Back: true}, "v2", false, needProof, ""},
 		"to the snapshot": {true, "v2", &upgradestate.Switch{From: "v1", To: "v2"}, "v1", true, needNothing, "snapshot of v1; v2 stays"},
-		"no rollback":     {false, "v1", nil, "v2", false, needRenames, "disabled: there will be no rollback to v1 but to the snapshot"},
+		"no rollback":     {false, "v1", nil, "v2", false, needRenames, "disabled: the only rollback to v1 will be to the snapshot"},
 		"no longer there": {false, "v1", nil, "v2", false, needRenames, "disabled"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -76,11 +76,11 @@ func TestAgainst(t *testing.T) {
 		prover   *Prover
 		want     string // empty: nothing
 	}{
-		"proof runs":               {false, &Prover{id: "u1"}, "which runs"},
-		"proof of another upgrade": {false, &Prover{id: "u0", done: true}, "which runs"},
+		"proof runs":               {false, &Prover{id: "u1"}, "the running "},
+		"proof of another upgrade": {false, &Prover{id: "u0", done: true}, "the running "},
 		"proved":                   {false, &Prover{id: "u1", done: true}, ""},
 		"not proved":               {false, &Prover{id: "u1", err: failed}, "no privilege"},
-		"measurement runs":         {true, &Prover{id: "u1"}, "which runs"},
+		"measurement runs":         {true, &Prover{id: "u1"}, "the running "},
 		"measured":                 {true, &Prover{id: "u1", done: true}, ""},
 		"not measured":             {true, &Prover{id: "u1", err: failed}, ""},
 	} {
@@ -100,10 +100,10 @@ func TestAgainst(t *testing.T) {
 // TestForecastOfAProofThatRuns says what it is about, which is not that of another upgrade.
 func TestForecastOfAProofThatRuns(t *testing.T) {
 	t.Parallel()
-	for id, want := range map[string]string{"u1": "not proved yet: the proof makes scratch collections", "u0": "not proved yet"} {
+	for id, want := range map[string]string{"u1": "not proved yet: the proof creates scratch collections", "u0": "not proved yet"} {
 		p := &Prover{id: id}
 		p.Kept = func(string) bool { return true }
-		p.isDoing("makes scratch collections")
+		p.isDoing("creates scratch collections")
 		d := upgradestate.Deployment{CurrentVersion: "v1", Upgrade: &upgradestate.Upgrade{ID: "u1", TargetVersion: "v2"}}
 		if got := p.Forecast(t.Context(), d).Rollback; got != want {
 			t.Errorf("%s: %q, want %q", id, got, want)

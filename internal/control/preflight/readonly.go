@@ -9,8 +9,8 @@ import (
 
 // untried reports what a read-only plan does not know.
 func (p *plan) untried() {
-	p.warn("plan", "", "made without a controller, so that it only reads: privileges, fences, indexes, the rollback and the pause were not tried, "+
-		"nor is it known which servers take part: 'dbcontroller plan' at a controller does that")
+	p.warn("plan", "", "made without a controller, so it only reads: privileges, fences, indexes, the rollback and the pause were not tried, "+
+		"and the servers that take part are unknown: 'dbcontroller plan' at a controller checks these")
 }
 
 // transformed transforms groups as a copy would, counts the results, and discards them. It returns

@@ -42,7 +42,7 @@ func (p *plan) referrer(ctx context.Context, r Referrer) {
 		p.warn(area, subject, "%s refers to %s, and neither version has such a kind: correct referrers", r.Deployment, r.Of)
 		return
 	case stays:
-		p.ok(area, subject, "%s refers to %s, whose keys stay", r.Deployment, r.Of)
+		p.ok(area, subject, "%s refers to %s: the keys of %[2]s do not change", r.Deployment, r.Of)
 		return
 	}
 	keys := transform.NewKeys
@@ -82,7 +82,7 @@ func (p *plan) updated(ctx context.Context, r Referrer) string {
 			return fmt.Sprintf("its latest data update of %s is %s: %s", r.Kind, name, e.Outcome)
 		}
 	}
-	return fmt.Sprintf("it has not run any of %s lately", r.Kind)
+	return fmt.Sprintf("it has not run a data update of %s lately", r.Kind)
 }
 
 // imported reports whether the other deployment already serves the keys that are written to
@@ -92,7 +92,7 @@ func (p *plan) imported(ctx context.Context, i transform.Import, writes string) 
 	subject := i.From + "." + i.Field
 	at := slices.IndexFunc(p.Settings.Imports, func(in Import) bool { return in.Service == i.Service })
 	if at < 0 {
-		p.warn(area, subject, "%s %s keys of %s of %s: say in imports which deployment that is, or nobody sees whether it serves them", writes, i.Keys, i.Kind, i.Service)
+		p.warn(area, subject, "%s %s keys of %s of %s: name that deployment in imports, so that controllers can check whether it serves them", writes, i.Keys, i.Kind, i.Service)
 		return
 	}
 	// The keys are useful only if the other deployment serves the version that has them.
@@ -109,14 +109,14 @@ func (p *plan) imported(ctx context.Context, i transform.Import, writes string) 
 	case want == "" || serves == want:
 		p.ok(area, subject, "%s %s, which serves %s", writes, whose, serves)
 	default:
-		p.warn(area, subject, "%s %s, which serves %s: until its switch nothing is found by them", writes, whose, serves)
+		p.warn(area, subject, "%s %s, which serves %s: until its switch these keys find nothing", writes, whose, serves)
 	}
 }
 
 // elsewhere reads the record of another deployment.
 func (p *plan) elsewhere(ctx context.Context, name string) (upgradestate.Deployment, error) {
 	if p.ReadOnly {
-		return upgradestate.Deployment{}, fmt.Errorf("its record is not read by a plan without a controller")
+		return upgradestate.Deployment{}, fmt.Errorf("a plan without a controller does not read its record")
 	}
 	return p.Other(ctx, name)
 }

@@ -66,7 +66,7 @@ func TestPlanOfReferences(t *testing.T) {
 	}{
 		"keys that change": {"v1", "v2", imports, refers("users"), serving("v3"), nil, false, map[string]pb.PlanCheck_Verdict{
 			"services/bills/deployments/d refers to users, whose keys change: after the switch run a data update there with references: new, or hold both keys before it; its latest data update of bills is payers: done; 3 seen, 3 changed": warns,
-			"the upgrade writes new keys of people of services/accounts/deployments/d, those of v4, which serves v3: until its switch nothing is found by them":                                                                               warns,
+			"the upgrade writes new keys of people of services/accounts/deployments/d, those of v4, which serves v3: until its switch these keys find nothing":                                                                                warns,
 			"data update new of v1 leaves new keys of people of services/accounts/deployments/d, those of v4, which serves v3":                                                                                                                warns,
 			"data update old of v2 leaves old keys of people of services/accounts/deployments/d, those of v3, which serves v3":                                                                                                                ok,
 			"data update both of v1 leaves both keys of people of services/accounts/deployments/d, which serves v3":                                                                                                                           ok,
@@ -76,16 +76,16 @@ func TestPlanOfReferences(t *testing.T) {
 			"the upgrade writes old keys of people of services/accounts/deployments/d, those of v3, which serves v4": warns,
 			"data update new of v1 leaves": ok, "data update old of v2 leaves": warns, "data update both of v1 leaves": ok,
 		}},
-		"keys that stay":     {"v1", "v2", nil, refers("orders"), serving("v3"), nil, false, map[string]pb.PlanCheck_Verdict{"refers to orders, whose keys stay": ok}},
-		"by a new name":      {"v1", "v2", nil, refers("invoices"), serving("v3"), nil, false, map[string]pb.PlanCheck_Verdict{"refers to invoices, whose keys stay": ok}},
-		"by a former name":   {"v2", "v1", nil, refers("bills"), serving("v3"), nil, false, map[string]pb.PlanCheck_Verdict{"refers to bills, whose keys stay": ok}},
+		"keys that stay":     {"v1", "v2", nil, refers("orders"), serving("v3"), nil, false, map[string]pb.PlanCheck_Verdict{"refers to orders: the keys of orders do not change": ok}},
+		"by a new name":      {"v1", "v2", nil, refers("invoices"), serving("v3"), nil, false, map[string]pb.PlanCheck_Verdict{"refers to invoices: the keys of invoices do not change": ok}},
+		"by a former name":   {"v2", "v1", nil, refers("bills"), serving("v3"), nil, false, map[string]pb.PlanCheck_Verdict{"refers to bills: the keys of bills do not change": ok}},
 		"no such kind":       {"v1", "v2", nil, refers("user"), serving("v3"), nil, false, map[string]pb.PlanCheck_Verdict{"refers to user, and neither version has such a kind: correct referrers": warns}},
-		"import not told":    {"v1", "v2", nil, nil, serving("v3"), nil, false, map[string]pb.PlanCheck_Verdict{"the upgrade writes new keys of people of accounts: say in imports which deployment that is": warns}},
+		"import not told":    {"v1", "v2", nil, nil, serving("v3"), nil, false, map[string]pb.PlanCheck_Verdict{"the upgrade writes new keys of people of accounts: name that deployment in imports": warns}},
 		"nothing is known":   {"v1", "v2", imports, refers("users"), upgradestate.Deployment{}, errors.New("there is none"), false, map[string]pb.PlanCheck_Verdict{"hold both keys before it; there is none": warns, "the upgrade writes new keys of people of services/accounts/deployments/d, those of v4: there is none": warns}},
-		"without controller": {"v1", "v2", imports, refers("users"), serving("v4"), nil, true, map[string]pb.PlanCheck_Verdict{"hold both keys before it; its record is not read by a plan without a controller": warns}},
+		"without controller": {"v1", "v2", imports, refers("users"), serving("v4"), nil, true, map[string]pb.PlanCheck_Verdict{"hold both keys before it; a plan without a controller does not read its record": warns}},
 		"an update runs": {"v1", "v2", nil, refers("users"), upgradestate.Deployment{Update: &upgradestate.Update{Name: "payers", Kind: "bills"}}, nil, false, map[string]pb.PlanCheck_Verdict{
 			"its data update payers runs": warns}},
-		"never updated": {"v1", "v2", nil, refers("users"), upgradestate.Deployment{}, nil, false, map[string]pb.PlanCheck_Verdict{"it has not run any of bills lately": warns}},
+		"never updated": {"v1", "v2", nil, refers("users"), upgradestate.Deployment{}, nil, false, map[string]pb.PlanCheck_Verdict{"it has not run a data update of bills lately": warns}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -9,7 +9,7 @@ import (
 )
 
 // moves runs the renames and fences of the switch and of its rollback on scratch collections, and
-// measures those of the switch.
+// measures the renames of the switch.
 func (p *proof) moves(ctx context.Context) (out proved, err error) {
 	restore, err := p.prepare(ctx, p.old)
 	if err != nil {

@@ -145,7 +145,7 @@ func differences(want, got []record.Record) []string {
 		}
 	}
 	for k := range left {
-		out = append(out, fmt.Sprintf("%s %s was not there before", k.kind, k.key))
+		out = append(out, fmt.Sprintf("%s %s did not exist before", k.kind, k.key))
 	}
 	slices.Sort(out)
 	return out

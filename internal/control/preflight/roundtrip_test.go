@@ -132,7 +132,7 @@ func TestProofByContentFails(t *testing.T) {
 	spec.Down = func(src, _ transform.Group) ([]record.Record, error) { return down(src, transform.Group{}) }
 	w := newProofWorld(t, nil, nil, customerOrders(120, 3), spec)
 	w.copyAll()
-	if _, err := w.proof(nil).run(t.Context()); err == nil || !strings.Contains(err.Error(), "differ when they come back unchanged") {
+	if _, err := w.proof(nil).run(t.Context()); err == nil || !strings.Contains(err.Error(), "differ after they are migrated there and back") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -31,7 +31,7 @@ func (p *plan) spread(ctx context.Context) error {
 	for _, k := range p.dir.SourceKinds() {
 		// A range-sharded collection may lose such a record.
 		if s := sources[k.Name]; s.MaxKey && s.Loses != "" {
-			p.fail("sharding", k.Name, "the source %s is sharded by %s and holds a record with the _id MaxKey: %s", s.Name, s.Key, s.Loses)
+			p.fail("sharding", k.Name, "the source %s is sharded by %s and has a record with the _id MaxKey: %s", s.Name, s.Key, s.Loses)
 		}
 	}
 	for _, k := range p.dir.TargetKinds() {
@@ -54,7 +54,7 @@ func (p *plan) spread(ctx context.Context) error {
 		case !target.Cluster:
 			p.warn("sharding", k.Name, "the source %s is sharded by %s, and the database of %s is not in a sharded cluster: all records must fit there", source.Name, source.Key, p.dir.To())
 		default:
-			p.warn("sharding", k.Name, "the source %s is sharded by %s, and the target %s is not: all of its records go to one shard. Shard it before they are copied: "+
+			p.warn("sharding", k.Name, "the source %s is sharded by %s, and the target %s is not: all records go to one shard. Shard it before the copy: "+
 				"sh.shardCollection(%q, %s); a target that has records already needs the index %s first", source.Name, source.Key, target.Name, target.Name, source.Key, source.Key)
 		}
 	}

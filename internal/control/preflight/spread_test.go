@@ -42,10 +42,10 @@ func TestPlanSpread(t *testing.T) {
 		"nothing is sharded":          {sharded("", false), sharded("", false), pb.PlanCheck_OK, ""},
 		"nothing, with a MaxKey":      {sharded("", true), sharded("", false), pb.PlanCheck_OK, ""},
 		"alike":                       {sharded(byRange, false), sharded(byRange, false), pb.PlanCheck_OK, "sharded by {_id: 1}"},
-		"the target is not":           {sharded(byHash, false), sharded("", false), pb.PlanCheck_WARNING, "all of its records go to one shard"},
+		"the target is not":           {sharded(byHash, false), sharded("", false), pb.PlanCheck_WARNING, "all records go to one shard"},
 		"the target is in no cluster": {sharded(byHash, false), record.Sharding{}, pb.PlanCheck_WARNING, "all records must fit there"},
 		"a MaxKey by hash":            {sharded(byHash, true), sharded(byHash, true), pb.PlanCheck_OK, `sharded by {_id: "hashed"}`},
-		"a MaxKey in the source":      {sharded(byRange, true), sharded(byHash, true), pb.PlanCheck_FAILED, "holds a record with the _id MaxKey"},
+		"a MaxKey in the source":      {sharded(byRange, true), sharded(byHash, true), pb.PlanCheck_FAILED, "has a record with the _id MaxKey"},
 		"a MaxKey for the target":     {sharded("", true), sharded(byRange, false), pb.PlanCheck_FAILED, "left behind: shard by the hash of _id"},
 		"a MaxKey in the target":      {sharded(byHash, false), sharded(byRange, true), pb.PlanCheck_FAILED, "there is a record with the _id MaxKey"},
 	} {

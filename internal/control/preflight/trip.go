@@ -87,7 +87,7 @@ func (p *proof) compare(ctx context.Context, originals []record.Record) error {
 	both := func(r record.Record) bool { return !oneWay(r) }
 	p.altered = len(differences(without(originals, both), without(got, both)))
 	if differ := differences(without(originals, oneWay), without(got, oneWay)); len(differ) > 0 {
-		return fmt.Errorf("records of %s differ when they come back unchanged: %s: correct the transformer", p.down.To(), some(differ))
+		return fmt.Errorf("unchanged records of %s differ after they are migrated there and back: %s: correct the transformer", p.down.To(), some(differ))
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func (p *proof) restore(ctx context.Context, originals []record.Record, epoch ui
 	}
 	for i, r := range results {
 		if r.Outcome == record.Refused {
-			return fmt.Errorf("%s %s could not be written again as it is: %w: correct the record, or the index or validator that refuses it",
+			return fmt.Errorf("%s %s could not be written again unchanged: %w: correct the record, or the index or validator that refuses it",
 				batch.Groups[i].Writes[0].Kind, batch.Groups[i].Group, r.Err)
 		}
 	}
@@ -151,7 +151,7 @@ func (p *proof) refused(failed map[transform.GroupID]error) error {
 		texts = append(texts, text)
 	}
 	slices.Sort(texts)
-	return fmt.Errorf("%d of the groups tried could not come back from %s to %s: %s: correct the transformer, or the index or validator of %s that refuses them",
+	return fmt.Errorf("%d of the sampled groups could not be migrated back from %s to %s: %s: correct the transformer, or the index or validator of %s that refuses them",
 		len(failed), p.up.To(), p.down.To(), some(texts), p.down.To())
 }
 

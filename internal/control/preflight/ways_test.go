@@ -103,7 +103,7 @@ func TestProofOfOneWay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if found.records != 5 || !strings.Contains(found.String(), "5 of them came back altered, by a transformer that is declared one-way") {
+		if found.records != 5 || !strings.Contains(found.String(), "a one-way transformer altered 5 of them") {
 			t.Errorf("proved %+v: %s", found, found)
 		}
 	})
@@ -112,7 +112,7 @@ func TestProofOfOneWay(t *testing.T) {
 		w := newProofWorld(t, nil, nil, orders(5), spec(func(transform.Group, transform.Group) ([]record.Record, error) {
 			return nil, errors.New("a name cannot be taken apart")
 		}))
-		if _, err := w.proof(nil).run(t.Context()); err == nil || !strings.Contains(err.Error(), "could not come back from v2 to v1: orders o-000: ") ||
+		if _, err := w.proof(nil).run(t.Context()); err == nil || !strings.Contains(err.Error(), "could not be migrated back from v2 to v1: orders o-000: ") ||
 			!strings.Contains(err.Error(), "cannot be taken apart") {
 			t.Errorf("error %v", err)
 		}

@@ -18,8 +18,8 @@ func TestPlanSaysWhoCanListen(t *testing.T) {
 		warnings []string
 	}{
 		"all near or with TLS": {Coordination{Endpoints: []string{"127.0.0.1:2379"}}, nil, nil},
-		"embedded":             {Coordination{Embedded: true}, nil, []string{"for this machine alone"}},
-		"etcd elsewhere":       {Coordination{Endpoints: []string{"http://etcd1:2379"}, Plaintext: []string{"http://etcd1:2379"}}, nil, []string{"reads the password"}},
+		"embedded":             {Coordination{Embedded: true}, nil, []string{"serves only this machine"}},
+		"etcd elsewhere":       {Coordination{Endpoints: []string{"http://etcd1:2379"}, Plaintext: []string{"http://etcd1:2379"}}, nil, []string{"can read the password"}},
 		"database elsewhere":   {Coordination{Endpoints: []string{"https://etcd1:2379"}}, []string{"db1:27017"}, []string{"(db1:27017)", "(db1:27017)"}},
 	} {
 		parts := PlannerParts{Settings: Settings{Coordination: c.etcd, Plaintext: map[string][]string{"v1": c.far, "v2": c.far}}}

@@ -27,9 +27,9 @@ const (
 // errVerdict ends a rehearsal early with a report, not with an error.
 var (
 	errVerdict = errors.New("the rehearsal ended early")
-	errStalled = fmt.Errorf("%w: nothing advances", errVerdict)
-	errLimit   = fmt.Errorf("%w: it was not done within its limit", errVerdict)
-	errParked  = fmt.Errorf("%w: %d records cannot be migrated; correct the lens or the data, and rehearse again", errVerdict, maxParked)
+	errStalled = fmt.Errorf("%w: it makes no progress", errVerdict)
+	errLimit   = fmt.Errorf("%w: it did not finish within its limit", errVerdict)
+	errParked  = fmt.Errorf("%w: %d records cannot be migrated; fix the lens or the data, and rehearse again", errVerdict, maxParked)
 )
 
 // advance is the greatest progress of a stage so far. Values that go up and down do not count, and
@@ -69,7 +69,7 @@ func (r *rehearsal) within(ctx context.Context, limit time.Duration, run func(co
 	if w := r.last.Load(); w != nil && w.Total > 0 {
 		stood = fmt.Sprintf(" (%d of %d)", w.Done, w.Total)
 	}
-	return fmt.Errorf("%w of %s%s: %w; correct what it waits for, or give a longer --limit", errLimit, limit, stood, err)
+	return fmt.Errorf("%w of %s%s: %w; resolve the reason, or give a longer --limit", errLimit, limit, stood, err)
 }
 
 // waitsFor lists the reasons for which shards wait, each once.
@@ -89,7 +89,7 @@ func waitsFor(ps []syncer.Progress) string {
 		}
 	}
 	if len(out) == 0 {
-		return "no shard reports what it waits for"
+		return "no shard reports a reason"
 	}
 	return "shards wait for " + strings.Join(out, "; ")
 }

@@ -57,11 +57,11 @@ func TestRehearsalEnds(t *testing.T) {
 		"a group that differs and agrees by turns": {endless{parked: none, progress: func() []syncer.Progress {
 			n++
 			return []syncer.Progress{{Copied: 10, Total: 10, Verified: 10 + n, Mismatched: 1 + n%2}}
-		}}, []string{"nothing advances", "groups that differ"}, stallLimit + time.Minute},
+		}}, []string{"it makes no progress", "groups that differ"}, stallLimit + time.Minute},
 		"a busy source": {endless{parked: none, progress: func() []syncer.Progress {
 			n++
 			return []syncer.Progress{{Copied: 10, Total: 10, Verified: 10, Applied: n, WaitsFor: "changes"}}
-		}}, []string{"nothing advances", "changes"}, stallLimit + time.Minute},
+		}}, []string{"it makes no progress", "changes"}, stallLimit + time.Minute},
 		"an error for ever": {endless{parked: none, progress: func() []syncer.Progress {
 			return []syncer.Progress{{Total: 10, LastError: "apply changes: record exists"}}
 		}}, []string{"record exists"}, stallLimit + time.Minute},

@@ -159,7 +159,7 @@ func (r *rehearsal) cleanUp(ctx context.Context) {
 		if err := r.Backend.Drop(ctx, version); err != nil {
 			// Report it, because the operator may want the space back before the next rehearsal.
 			r.report.Problems = append(r.report.Problems, err.Error())
-			r.Log.Warn("scratch database is left; the next rehearsal drops it", zap.Error(err))
+			r.Log.Warn("a scratch database remains; the next rehearsal drops it", zap.Error(err))
 		}
 	}
 }
@@ -194,7 +194,7 @@ func (r *rehearsal) open(ctx context.Context, source *upgradestate.Namespace) (*
 // close stops the controller and waits for its end.
 func (s *stage) close() {
 	s.stop()
-	<-s.ended //nolint:errcheck // it was stopped, so its error says nothing
+	<-s.ended //nolint:errcheck // it was stopped, so its error has no meaning
 }
 
 // lookEvery is the interval of the progress checks.
@@ -306,7 +306,7 @@ func (r *rehearsal) progressOf(ctx context.Context, s *stage, what string) api.W
 	ps, err := s.deployment.Progress(ctx)
 	if err != nil {
 		// Progress is only for display, so its error does not end the rehearsal.
-		return api.Work{Doing: what + ": progress is not known: " + err.Error()}
+		return api.Work{Doing: what + ": progress is unknown: " + err.Error()}
 	}
 	var copied, total, verified int64
 	for _, p := range ps {

@@ -49,7 +49,7 @@ func (r *rehearsal) fill(ctx context.Context, sample int) error {
 			batch := record.Batch{Tokens: record.Tokens{k.Name: tok}, Epoch: 1}
 			for _, rec := range page.Records {
 				if rec.Err != nil {
-					r.problem("record %s of %s would be parked, and is left out: %v", rec.Key, k.Name, rec.Err)
+					r.problem("record %s of %s would be parked and is left out: %v", rec.Key, k.Name, rec.Err)
 					continue
 				}
 				batch.Groups = append(batch.Groups, record.GroupWrite{
@@ -60,7 +60,7 @@ func (r *rehearsal) fill(ctx context.Context, sample int) error {
 			for i, res := range results {
 				// A refused record is a finding: it would not survive the switch back either.
 				if err == nil && res.Outcome != record.Applied {
-					r.problem("record %s of %s cannot be stored again as it is: %v", batch.Groups[i].Group, k.Name, res.Err)
+					r.problem("record %s of %s cannot be stored again unchanged: %v", batch.Groups[i].Group, k.Name, res.Err)
 				}
 			}
 			return err

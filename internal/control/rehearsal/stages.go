@@ -139,7 +139,7 @@ func (r *rehearsal) switchSample(ctx context.Context, sample int) error {
 	for id, was := range before {
 		if is, there := after[id]; !rewritten[id.group] && (!there || is != was) {
 			back.Mismatched++
-			r.example("%s %s is not what it was, after going there and back", id.kind, id.key)
+			r.example("%s %s differs after it was migrated there and back", id.kind, id.key)
 		}
 	}
 	return nil
@@ -175,7 +175,7 @@ func (r *rehearsal) switchTo(ctx context.Context, s *stage, id, to string) error
 				why = e.Outcome
 			}
 		}
-		return fmt.Errorf("the switch from %s to %s did not take place: %s", from, to, why)
+		return fmt.Errorf("the switch from %s to %s was not made: %s", from, to, why)
 	}
 	out := &pb.Rehearsal{From: from, To: to, Millis: map[string]int32{}}
 	for step, ms := range last.Millis {

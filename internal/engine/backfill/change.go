@@ -28,7 +28,7 @@ const (
 )
 
 // errRestless is the failure of a record that others changed during every try.
-var errRestless = errors.New("it is written faster than it can be read and swapped: begin the update again when there is less to do")
+var errRestless = errors.New("clients write it faster than the update can swap it: begin the update again at a quieter time")
 
 // changing sends the records of a page through the task.
 type changing struct {

@@ -160,7 +160,7 @@ func (e *Engine) look(ctx context.Context) {
 		r, waits, err := e.begin(ctx, d)
 		if err != nil && ctx.Err() == nil {
 			// The next tick tries again.
-			e.Log.Warn("data update will be tried again", zap.String("update", u.Name), zap.Error(err))
+			e.Log.Warn("the data update will be retried", zap.String("update", u.Name), zap.Error(err))
 			waits = err.Error()
 		}
 		e.setWaits(waits)
@@ -182,7 +182,7 @@ func (e *Engine) setWaits(waits string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if waits != e.waits && waits != "" {
-		e.Log.Info("data update waits", zap.String("for", waits))
+		e.Log.Info("the data update waits", zap.String("for", waits))
 	}
 	e.waits = waits
 }
@@ -203,7 +203,7 @@ func (e *Engine) begin(ctx context.Context, d upgradestate.Deployment) (r *run, 
 	}
 	// The run outlives this pass; stop ends it.
 	r.ctx, r.cancel = context.WithCancel(ctx)
-	e.Log.Info("data update begins here", zap.String("update", r.update.Name), zap.String("id", r.update.Run()), zap.String("kind", r.update.Kind), zap.Int64("records", r.plan.Total))
+	e.Log.Info("the data update begins here", zap.String("update", r.update.Name), zap.String("id", r.update.Run()), zap.String("kind", r.update.Kind), zap.Int64("records", r.plan.Total))
 	return r, "", nil
 }
 
@@ -223,7 +223,7 @@ func (e *Engine) choose(ctx context.Context, r *run, planned bool) (waits string
 		return fmt.Sprintf("controller %s has no task %s: deploy it there, or cancel the update", e.cfg.Owner, u.Name), nil //nolint:nilerr // there is none, and that is what is waited for
 	// Two revisions of a task in one run would leave the kind half and half.
 	case r.task.Hash() != u.Hash:
-		return fmt.Sprintf("controller %s has another revision of task %s: deploy the same everywhere, or cancel the update and begin it again", e.cfg.Owner, u.Name), nil
+		return fmt.Sprintf("controller %s has another revision of task %s: deploy the same revision everywhere, or cancel the update and begin it again", e.cfg.Owner, u.Name), nil
 	}
 	if r.ns = e.Namespace(u.Version); r.ns == nil {
 		return fmt.Sprintf("controller %s is not configured for %s", e.cfg.Owner, u.Version), nil
@@ -329,7 +329,7 @@ func (e *Engine) publish(ctx context.Context) {
 		return
 	}
 	if err := e.Journal.PublishUpdateProgress(ctx, p, lease); err != nil {
-		e.Log.Debug("progress of the data update is published later", zap.Error(err))
+		e.Log.Debug("cannot publish the progress of the data update now", zap.Error(err))
 		return
 	}
 	e.published = p

@@ -290,7 +290,7 @@ func TestUnknownTask(t *testing.T) {
 		defer knows.stop(t)
 		w.eventually("what they wait for", func() bool {
 			return a.engine.Progress().Waits == "controller c has no task fill-region: deploy it there, or cancel the update" &&
-				b.engine.Progress().Waits == "controller c has another revision of task fill-region: deploy the same everywhere, or cancel the update and begin it again"
+				b.engine.Progress().Waits == "controller c has another revision of task fill-region: deploy the same revision everywhere, or cancel the update and begin it again"
 		})
 		w.eventually("the shard of the one that has it", func() bool { return len(w.record().Update.Done) == 1 })
 		synctest.Wait()
@@ -363,7 +363,7 @@ func TestRestlessRecord(t *testing.T) {
 		w.begin("u1", restlessFill)
 		e := w.engine(w.owner(0, 1, 2, 3), restlessFill, over(restless{w.ns}))
 		defer e.stop(t)
-		wantOutcome(t, w.outcome("u1"), "not done: 1 records failed, such as item-007: it is written faster")
+		wantOutcome(t, w.outcome("u1"), "not done: 1 records failed, such as item-007: clients write it faster")
 	})
 }
 

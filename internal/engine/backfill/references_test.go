@@ -127,10 +127,10 @@ func TestLooksKeysUp(t *testing.T) {
 
 func TestFromLensOfReferences(t *testing.T) {
 	t.Parallel()
-	if _, err := itemReferences(t, "zones", ""); err == nil || !strings.Contains(err.Error(), "items.yaml has references: say with references which keys they are to hold, new, old or both") {
+	if _, err := itemReferences(t, "zones", ""); err == nil || !strings.Contains(err.Error(), "items.yaml has references: set references to the keys that they shall hold, new, old or both") {
 		t.Errorf("without keys: %v", err)
 	}
-	if _, err := itemReferences(t, "zones", transform.BothKeys); err == nil || !strings.Contains(err.Error(), "both must name the field that lists them") {
+	if _, err := itemReferences(t, "zones", transform.BothKeys); err == nil || !strings.Contains(err.Error(), "set both to the field that lists them") {
 		t.Errorf("both without a list: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "fill.yaml")

@@ -105,7 +105,7 @@ func TestRotationGoesOnAfterErrors(t *testing.T) {
 			case rec.Key == record.StringKey(key(3)) && len(failures) > 0:
 				err := failures[0]
 				failures = failures[1:]
-				return nil, fmt.Errorf("read which key records are under: %w", err)
+				return nil, fmt.Errorf("read the keys of the records: %w", err)
 			}
 			return fill(rec)
 		}}

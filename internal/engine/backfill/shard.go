@@ -54,10 +54,10 @@ func (s *shard) work(ctx context.Context) {
 	// Another controller owns the shard, or the run is over. The stored checkpoint is enough for
 	// it.
 	case errors.Is(err, coord.ErrConflict), errors.Is(err, upgradestate.ErrOutdated):
-		e.Log.Debug("shard is left to its owner", zap.Int("shard", s.lock.Shard), zap.Error(err))
+		e.Log.Debug("another controller owns the shard", zap.Int("shard", s.lock.Shard), zap.Error(err))
 	default:
 		if e.isNews(err) {
-			e.Log.Error("shards of the data update are given up", zap.Int("such as", s.lock.Shard), zap.Error(err))
+			e.Log.Error("the data update released shards", zap.Int("such as", s.lock.Shard), zap.Error(err))
 		}
 	}
 }
@@ -82,7 +82,7 @@ func (s *shard) persist(ctx context.Context, f func(context.Context) error) erro
 			return backoff.Permanent(err)
 		}
 		if first := s.engine.setProblem(err.Error()); first && !failed {
-			s.engine.Log.Warn("data update goes on after an error", zap.Int("such as shard", s.lock.Shard), zap.Error(err))
+			s.engine.Log.Warn("the data update continues after an error", zap.Int("such as shard", s.lock.Shard), zap.Error(err))
 		}
 		failed = true
 		return err
@@ -196,7 +196,7 @@ func (s *shard) page(ctx context.Context) error {
 		if !s.run.mayTell() {
 			break
 		}
-		e.Log.Warn("record is not updated", zap.String("update", s.run.update.Name), zap.String("key", f.Key), zap.String("error", f.Error))
+		e.Log.Warn("cannot update a record", zap.String("update", s.run.update.Name), zap.String("key", f.Key), zap.String("error", f.Error))
 	}
 	s.set(next)
 	return nil

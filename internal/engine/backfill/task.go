@@ -32,7 +32,7 @@ func FromLens(name, version, kind, file string, keys transform.Keys) (transform.
 	case keys != "":
 		err = follow(&t, l, keys)
 	case l.HasReferences():
-		err = fmt.Errorf("%s has references: say with references which keys they are to hold, new, old or both", file)
+		err = fmt.Errorf("%s has references: set references to the keys that they shall hold, new, old or both", file)
 	default:
 		var change func(bson.Raw) (bson.Raw, error)
 		if change, t.Revision, err = l.InPlace(kind); err == nil {

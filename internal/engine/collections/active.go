@@ -33,7 +33,7 @@ func (m *Maintainer) keepActive(ctx context.Context, d upgradestate.Deployment) 
 	if err := m.buildActive(ctx, d); err != nil && ctx.Err() == nil && !m.moved(ctx, d, err) {
 		// The check repeats every few seconds: log each problem once.
 		if text := err.Error(); text != m.unbuilt.Swap(text) {
-			m.Log.Warn("an index of the active version is not built: handlers read without it", zap.String("version", d.CurrentVersion), zap.Error(err))
+			m.Log.Warn("cannot build an index of the active version: handlers read without it", zap.String("version", d.CurrentVersion), zap.Error(err))
 		}
 		return
 	}

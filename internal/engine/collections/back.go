@@ -72,7 +72,7 @@ func (m *Maintainer) KeepBack(ctx context.Context) error {
 		Same: func(before, now upgradestate.Deployment) bool { return before.Epoch == now.Epoch },
 		Failed: func(_ upgradestate.Deployment, err error, repeated bool) {
 			if !repeated {
-				m.Log.Warn("indexes and options of the version that was left do not follow", zap.Error(err))
+				m.Log.Warn("cannot sync indexes and options of the former version", zap.Error(err))
 			}
 		},
 	}
@@ -94,13 +94,13 @@ type backKind struct {
 // behind lists the pending changes, for display.
 func (b backKind) behind() (texts []string) {
 	for _, name := range b.drop {
-		texts = append(texts, fmt.Sprintf("index %s is not in the active version any longer, or another one", name))
+		texts = append(texts, fmt.Sprintf("index %s is missing from the active version, or differs there", name))
 	}
 	for _, ix := range b.build {
 		texts = append(texts, fmt.Sprintf("index %s of the active version is missing", record.IndexName(ix)))
 	}
 	for _, name := range b.differ {
-		texts = append(texts, fmt.Sprintf("its %s is not that of the active version", name))
+		texts = append(texts, fmt.Sprintf("its %s differs from the active version", name))
 	}
 	return texts
 }
@@ -128,7 +128,7 @@ func (m *Maintainer) followBack(ctx context.Context, d upgradestate.Deployment) 
 			lacks = append(lacks, k.line(err.Error()))
 		}
 		if done {
-			m.Log.Info("indexes and options follow the active version", zap.String("kind", k.kind.Kind), zap.String("version", k.version),
+			m.Log.Info("changed indexes and options to match the active version", zap.String("kind", k.kind.Kind), zap.String("version", k.version),
 				zap.Strings("dropped", k.drop), zap.Strings("built", names(k.build)), zap.Strings("options", k.differ))
 		}
 	}
@@ -152,7 +152,7 @@ func (m *Maintainer) bringBack(ctx context.Context, b backKind) (done bool, err 
 	recent := time.Since(m.lacking.failed[id]) < retryBack
 	m.lacking.mu.Unlock()
 	if recent {
-		return false, errors.New("what the active version has cannot be made here, and is tried again within a minute: see the log")
+		return false, errors.New("cannot create an index or option of the active version here; retrying within a minute: see the log")
 	}
 	defer func() {
 		m.lacking.mu.Lock()
@@ -166,16 +166,16 @@ func (m *Maintainer) bringBack(ctx context.Context, b backKind) (done bool, err 
 			m.lacking.failed = map[string]time.Time{}
 		}
 		m.lacking.failed[id] = time.Now()
-		m.Log.Warn("indexes or options do not follow the active version", zap.String("kind", b.kind.Kind), zap.String("version", b.version), zap.Error(err))
+		m.Log.Warn("indexes or options differ from the active version", zap.String("kind", b.kind.Kind), zap.String("version", b.version), zap.Error(err))
 	}()
 	// Write the notes first. A process that continues must know which indexes this program may
 	// drop, and when a TTL index shall delete.
 	if _, err := m.Deployments.Apply(ctx, upgradestate.AnnounceIndexes{Version: b.version, Kind: b.kind.Kind, Built: names(b.build)}); err != nil {
-		return false, fmt.Errorf("note indexes: %w", err)
+		return false, fmt.Errorf("record indexes: %w", err)
 	}
 	if len(b.expiry) > 0 {
 		if _, err := m.Deployments.Apply(ctx, upgradestate.AnnounceExpiry{Version: b.version, Kind: b.kind.Kind, Expiry: b.expiry, Noted: b.kind.Expiry}); err != nil {
-			return false, fmt.Errorf("note TTL indexes: %w", err)
+			return false, fmt.Errorf("record TTL indexes: %w", err)
 		}
 	}
 	db, tok := m.Database(b.version), syncer.TokenOf(b.kind)
@@ -301,7 +301,7 @@ func (b *backKind) compare(carry Carry, was, is record.Shape, carried []string, 
 	// A change of the validator would remove the fence.
 	if b.kind.Fence == string(record.FenceValidator) && b.kind.Fenced != "" {
 		for _, name := range b.differ {
-			b.lacks = append(b.lacks, fmt.Sprintf("the %s of the active version, for its validator is the fence's now", name))
+			b.lacks = append(b.lacks, fmt.Sprintf("the %s of the active version, because its validator is the fence's now", name))
 		}
 		b.differ = nil
 		return nil

@@ -125,7 +125,7 @@ func TestOldVersionFollowsOptions(t *testing.T) {
 		t.Errorf("v1 differs in %v", differ)
 	}
 	set("address")
-	w.back("of a field of v2", []string{"the options of the active version: the validator speaks of"})
+	w.back("of a field of v2", []string{"the options of the active version: the validator uses"})
 	if differ := record.DifferentOptions(w.shape("v1").Options, w.shape("v2").Options); len(differ) != 1 {
 		t.Errorf("v1 differs in %v", differ)
 	}
@@ -181,8 +181,9 @@ func TestDifferencesAreNamed(t *testing.T) {
 	differ, _, err := w.keep.Differences(t.Context(), w.record(), "v2")
 	w.check(err)
 	want := []string{
-		"TTL index at_1 deletes after 5 s already", "TTL index at_1 is not noted to delete after 70 s, as that of the source does",
-		"index address_1 differs: it lacks unique: true", "index gone_1 is not in the source any longer", "index n_1 is missing", "its validator is not that of the source",
+		"TTL index at_1 deletes after 5 s already",
+		"index address_1 differs: it lacks unique: true", "index gone_1 no longer exists in the source", "index n_1 is missing", "its validator differs from the source",
+		"the recorded expiry of TTL index at_1 is not the 70 s of the source",
 	}
 	for i := range want {
 		want[i] = "sessions (collection " + w.kind("v2").Physical + " of v2): " + want[i]
@@ -223,7 +224,7 @@ func TestChangedIndexFollowsAtOnce(t *testing.T) {
 		t.Errorf("it cannot be built, and lacks %q", got)
 	}
 	fails = false
-	if got := follow(); !strings.Contains(got, "tried again within a minute") {
+	if got := follow(); !strings.Contains(got, "retrying within a minute") {
 		t.Errorf("the same index is tried at once: lacks %q", got)
 	}
 	w.reshape("v2", []string{"u_1"}, append(plainIndex("u", true), bson.E{Key: "sparse", Value: true}))

@@ -77,7 +77,7 @@ func (c Carries) from(version string) map[string]Carry { return c[[2]string{vers
 func (c Carry) declared() ([]string, error) {
 	own, err := c.Shape(record.Shape{})
 	if err != nil {
-		return nil, fmt.Errorf("what is declared: %w", err)
+		return nil, fmt.Errorf("declared indexes and options: %w", err)
 	}
 	return names(own.Indexes), nil
 }

@@ -83,15 +83,15 @@ func (k Indexed) differences(there record.Shape, noted map[string]int64) (texts 
 		// The index itself is stopped, so only its note can be compared.
 		seconds, expires := k.Expiry[name]
 		if has, ok := noted[name]; expires && seconds != record.NeverExpires && (!ok || has != seconds) {
-			texts = append(texts, fmt.Sprintf("TTL index %s is not noted to delete after %d s, as that of the source does", name, seconds))
+			texts = append(texts, fmt.Sprintf("the recorded expiry of TTL index %s is not the %d s of the source", name, seconds))
 		}
 	}
 	if k.Follows {
 		for _, name := range k.outdated(there) {
-			texts = append(texts, fmt.Sprintf("index %s is not in the source any longer", name))
+			texts = append(texts, fmt.Sprintf("index %s no longer exists in the source", name))
 		}
 		for _, name := range record.DifferentOptions(there.Options, k.Spec.Shape.Options) {
-			texts = append(texts, fmt.Sprintf("its %s is not that of the source", name))
+			texts = append(texts, fmt.Sprintf("its %s differs from the source", name))
 		}
 	}
 	// A TTL index must not delete in a target: the source would still have the records.

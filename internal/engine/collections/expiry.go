@@ -42,7 +42,7 @@ func (m *Maintainer) KeepExpiry(ctx context.Context) error {
 		},
 		Failed: func(_ upgradestate.Deployment, err error, repeated bool) {
 			if !repeated { // a database may be unavailable for long
-				m.Log.Warn("TTL indexes stay as they are for now", zap.Error(err))
+				m.Log.Warn("cannot change TTL indexes now", zap.Error(err))
 			}
 		},
 	}
@@ -141,7 +141,7 @@ func (m *Maintainer) stop(ctx context.Context, d upgradestate.Deployment, versio
 		}
 		note := upgradestate.AnnounceExpiry{Version: version, Kind: k.Kind, Expiry: running, Noted: k.Expiry}
 		if _, err := m.Deployments.Apply(ctx, note); err != nil {
-			return fmt.Errorf("note TTL indexes of %s/%s: %w", version, k.Kind, err)
+			return fmt.Errorf("record TTL indexes of %s/%s: %w", version, k.Kind, err)
 		}
 		if err := m.changeExpiry(ctx, version, k, never); err != nil {
 			return err
@@ -149,7 +149,7 @@ func (m *Maintainer) stop(ctx context.Context, d upgradestate.Deployment, versio
 		// If this process paused before the change, the switch may be over and the note removed.
 		// Write it again.
 		if _, err := m.Deployments.Apply(ctx, note); err != nil {
-			return fmt.Errorf("note TTL indexes of %s/%s again: %w", version, k.Kind, err)
+			return fmt.Errorf("record TTL indexes of %s/%s again: %w", version, k.Kind, err)
 		}
 		return nil
 	})
@@ -194,7 +194,7 @@ func (m *Maintainer) noteExpiry(ctx context.Context, d upgradestate.Deployment, 
 	}
 	_, err := m.Deployments.Apply(ctx, upgradestate.AnnounceExpiry{Version: version, Kind: kind, Expiry: note, Noted: k.Expiry})
 	if err != nil {
-		return fmt.Errorf("note TTL indexes of %s/%s: %w", version, kind, err)
+		return fmt.Errorf("record TTL indexes of %s/%s: %w", version, kind, err)
 	}
 	return nil
 }
@@ -207,7 +207,7 @@ func (m *Maintainer) changeExpiry(ctx context.Context, version string, k upgrade
 	if err := m.Database(version).Expire(ctx, syncer.TokenOf(k), seconds); err != nil {
 		return err
 	}
-	m.Log.Info("TTL indexes are changed", zap.String("version", version), zap.String("kind", k.Kind), zap.Any("seconds", seconds))
+	m.Log.Info("changed TTL indexes", zap.String("version", version), zap.String("kind", k.Kind), zap.Any("seconds", seconds))
 	return nil
 }
 

@@ -69,7 +69,7 @@ func newShapeWorldOf(t *testing.T, declare func(*transform.Spec), indexes ...bso
 	}, Back: func(s record.Shape) (record.Shape, error) {
 		if v, ok := s.Options.Lookup("validator").DocumentOK(); ok {
 			if field, touched := l.TouchesValidator(v); touched {
-				return record.Shape{}, fmt.Errorf("the validator speaks of %s", field)
+				return record.Shape{}, fmt.Errorf("the validator uses %s", field)
 			}
 		}
 		for i, spec := range s.Indexes {

@@ -47,7 +47,7 @@ func (m *Maintainer) reshape(ctx context.Context, to string, k Indexed, there re
 		if err := m.Database(to).Reshape(ctx, k.Token, k.Spec, outdated); err != nil {
 			return false, fmt.Errorf("follow the indexes and options of the source in %s/%s: %w", to, k.Spec.Name, err)
 		}
-		m.Log.Info("indexes and options follow the source", zap.String("kind", k.Spec.Name), zap.String("version", to),
+		m.Log.Info("changed indexes and options to match the source", zap.String("kind", k.Spec.Name), zap.String("version", to),
 			zap.Strings("dropped", outdated), zap.Strings("options", options))
 	}
 	return len(outdated) > 0 || len(options) > 0, m.noteCarried(ctx, to, k)
@@ -65,7 +65,7 @@ func (m *Maintainer) noteCarried(ctx context.Context, version string, k Indexed)
 	}
 	_, err := m.Deployments.Apply(ctx, upgradestate.AnnounceIndexes{Version: version, Kind: k.Spec.Name, Built: built, Dropped: dropped})
 	if err != nil {
-		return fmt.Errorf("note indexes of %s/%s: %w", version, k.Spec.Name, err)
+		return fmt.Errorf("record indexes of %s/%s: %w", version, k.Spec.Name, err)
 	}
 	return nil
 }
@@ -79,11 +79,11 @@ func (m *Maintainer) build(ctx context.Context, to string, k Indexed, spec recor
 	if err == nil || !k.Follows || !errors.As(err, &conflict) || !slices.Contains(k.Carried, conflict.Index) {
 		return "", err
 	}
-	lacks = fmt.Sprintf("index %s of %s, which the source has changed: it is built anew", conflict.Index, k.Spec.Name)
+	lacks = fmt.Sprintf("index %s of %s, which the source has changed: it is rebuilt", conflict.Index, k.Spec.Name)
 	if nearSwitch {
 		return lacks, nil // first, the shards must withdraw their reports
 	}
-	m.Log.Info("an index that the source has changed is built anew", zap.String("kind", k.Spec.Name), zap.String("version", to), zap.String("index", conflict.Index))
+	m.Log.Info("rebuilding an index that the source has changed", zap.String("kind", k.Spec.Name), zap.String("version", to), zap.String("index", conflict.Index))
 	return lacks, m.Database(to).Reshape(ctx, k.Token, k.Spec, []string{conflict.Index})
 }
 
@@ -162,9 +162,9 @@ func (m *Maintainer) followExpiry(ctx context.Context, d upgradestate.Deployment
 			continue
 		}
 		if _, err := m.Deployments.Apply(ctx, upgradestate.AnnounceExpiry{Version: left.Version, Kind: old.Kind, Expiry: note, Noted: old.Expiry}); err != nil {
-			return fmt.Errorf("note TTL indexes of %s/%s: %w", left.Version, old.Kind, err)
+			return fmt.Errorf("record TTL indexes of %s/%s: %w", left.Version, old.Kind, err)
 		}
-		m.Log.Info("TTL indexes of the version that was left follow the active one", zap.String("kind", old.Kind), zap.Any("seconds", note))
+		m.Log.Info("changed TTL indexes of the former version to match the active one", zap.String("kind", old.Kind), zap.Any("seconds", note))
 	}
 	return nil
 }

@@ -136,11 +136,11 @@ func TestIndexesFollowTheSource(t *testing.T) {
 
 	hidden := append(plainIndex("n", false), bson.E{Key: "hidden", Value: true})
 	w.reshape("v1", []string{"n_1"}, hidden)
-	w.lacks("index n_1 of sessions, which the source has changed: it is built anew")
+	w.lacks("index n_1 of sessions, which the source has changed: it is rebuilt")
 	w.indexes("n_1", "own_1") // the shards take their reports back first
 	_, err = w.store.Apply(t.Context(), upgradestate.Withdraw{ID: "u1", Shards: []int{1}})
 	w.check(err)
-	w.lacks("it is built anew")
+	w.lacks("it is rebuilt")
 	w.lacks("")
 	i := slices.IndexFunc(w.shape("v2").Indexes, func(ix bson.Raw) bool { return record.IndexName(ix) == "n_1" })
 	if ix := w.shape("v2").Indexes[i]; ix.Lookup("hidden").IsZero() {

@@ -67,7 +67,7 @@ func (m *Maintainer) KeepIndexes(ctx context.Context) error {
 		Failed: func(d upgradestate.Deployment, err error, repeated bool) {
 			if !repeated {
 				to, _ := m.Target(d)
-				m.Log.Warn("the databases are not as a switch needs them", zap.String("version", to), zap.Error(err))
+				m.Log.Warn("the databases do not meet the conditions of a switch", zap.String("version", to), zap.Error(err))
 			}
 		},
 	}
@@ -144,7 +144,7 @@ func (m *Maintainer) completeIndexes(ctx context.Context, d upgradestate.Deploym
 		if !copied {
 			key := syncer.KeyIn(d, upgradestate.Available{TargetVersion: dir.To(), TransformHash: dir.Hash()})
 			if copied, err = syncer.Loaded(ctx, m.Deployments, d, to, key); err != nil {
-				return "", fmt.Errorf("is everything copied: %w", err)
+				return "", fmt.Errorf("check whether everything is copied: %w", err)
 			}
 		}
 		// The record may have changed during the calls above: a switch must not meet a build.
@@ -177,7 +177,7 @@ func (m *Maintainer) completeIndexes(ctx context.Context, d upgradestate.Deploym
 			}
 			// A build may take hours. Lacks must give the reason meanwhile.
 			m.indexing.set(d, to, what+"being built")
-			m.Log.Info("indexes are built", zap.String("kind", k.Spec.Name), zap.String("version", to), zap.Int("missing", len(missing)))
+			m.Log.Info("built indexes", zap.String("kind", k.Spec.Name), zap.String("version", to), zap.Int("missing", len(missing)))
 		}
 		changed, err := m.build(ctx, to, k, build, nearSwitch)
 		if err != nil {
@@ -196,7 +196,7 @@ func (m *Maintainer) completeIndexes(ctx context.Context, d upgradestate.Deploym
 			return "", err
 		}
 		if len(missing) > 0 {
-			lacks = fmt.Sprintf("index %s of %s, which the database has not built though it was asked to: build it yourself, or take it from the source",
+			lacks = fmt.Sprintf("index %s of %s, which the database has not built on request: build it yourself, or drop it in the source",
 				record.IndexName(missing[0]), k.Spec.Name)
 		}
 	}
@@ -273,7 +273,7 @@ func (m *Maintainer) Indexed(ctx context.Context, d upgradestate.Deployment, dir
 			continue
 		// A kind with a pending rename may have either name.
 		case at.Pending != nil:
-			return nil, fmt.Errorf("an operation on %s of %s is not complete: its indexes are checked after it", spec.Name, dir.To())
+			return nil, fmt.Errorf("an operation on %s of %s is not complete: its indexes are checked afterwards", spec.Name, dir.To())
 		case carried:
 			if spec.Shape, err = m.carriedShape(ctx, d, carry); err != nil {
 				return nil, fmt.Errorf("carry options and indexes to %s: %w", spec.Name, err)
@@ -323,7 +323,7 @@ func (m *Maintainer) carriedShape(ctx context.Context, d upgradestate.Deployment
 	case err != nil:
 		return record.Shape{}, err
 	case known && !info.Exists && from.Pending != nil:
-		return record.Shape{}, fmt.Errorf("an operation on %s of %s is not complete: its options and indexes are looked at after it", carry.From, d.CurrentVersion)
+		return record.Shape{}, fmt.Errorf("an operation on %s of %s is not complete: its options and indexes are checked afterwards", carry.From, d.CurrentVersion)
 	case known && !info.Exists:
 		return record.Shape{}, fmt.Errorf("collection %s of %s: %w", name, d.CurrentVersion, record.ErrNotFound)
 	}

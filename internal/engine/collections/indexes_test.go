@@ -143,7 +143,7 @@ func TestIndexThatDiffers(t *testing.T) {
 	w.check(w.db["v2"].BuildIndexes(t.Context(), record.Token{Kind: shapeKind, Name: k.Physical, ID: k.ID},
 		record.KindSpec{Name: shapeKind, Fixed: true, Shape: record.Shape{Indexes: []bson.Raw{raw}}}))
 	w.copied()
-	if _, err := w.keep.completeIndexes(t.Context(), w.record(), "v2"); err == nil || !strings.Contains(err.Error(), "index n_1 is there and differs") {
+	if _, err := w.keep.completeIndexes(t.Context(), w.record(), "v2"); err == nil || !strings.Contains(err.Error(), "index n_1 exists and differs") {
 		t.Errorf("error %v", err)
 	}
 	if err := w.keep.CheckIndexes(t.Context(), w.begin("u1")); err == nil {
@@ -213,7 +213,7 @@ func TestIndexThatIsNeverBuilt(t *testing.T) {
 	w := newShapeWorld(t, plainIndex("n", false))
 	w.copied()
 	w.at["v2"] = deaf{w.db["v2"]}
-	w.lacks("index n_1 of sessions, which the database has not built though it was asked to")
+	w.lacks("index n_1 of sessions, which the database has not built on request")
 }
 
 // TestIndexesOfWhatHasMoved: a look that began before a switch finds collections under other

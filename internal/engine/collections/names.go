@@ -33,13 +33,13 @@ func (m *Maintainer) checkName(ctx context.Context, version string, k upgradesta
 		if refused.Retired && k.Fence == string(record.FenceView) {
 			return nil // the flip replaces it in one step, so the name is never free
 		}
-		return fmt.Errorf("the name %s in the database of %s is taken, and the switch needs it: %w: rename or drop that one", k.Kind, version, err)
+		return fmt.Errorf("the name %s in the database of %s is taken, but the switch needs it: %w: rename or drop that collection", k.Kind, version, err)
 	}
 	if err != nil {
 		return fmt.Errorf("the name %s in the database of %s: %w: %w", k.Kind, version, ErrUnanswered, err)
 	}
 	if own.Exists {
-		return fmt.Errorf("a collection %s is in the database of %s already, and the switch needs its name: rename or remove it (an application of the new version may have made it too early)", k.Kind, version)
+		return fmt.Errorf("a collection %s exists in the database of %s already, but the switch needs its name: rename or remove it (an application of the new version may have created it too early)", k.Kind, version)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func TestCheckNames(t *testing.T) {
 		want  string
 	}{
 		"free":             {named{}, upgradestate.Kind{}, ""},
-		"a collection":     {named{info: record.Info{Exists: true}}, upgradestate.Kind{}, "a collection orders is in the database of v2 already"},
+		"a collection":     {named{info: record.Info{Exists: true}}, upgradestate.Kind{}, "a collection orders exists in the database of v2 already"},
 		"its fence":        {named{err: view(true)}, upgradestate.Kind{Fence: "view", Fenced: "orders.n1"}, ""},
 		"a foreign fence":  {named{err: view(true)}, upgradestate.Kind{Fence: "view"}, "the name orders in the database of v2 is taken"},
 		"another view":     {named{err: view(false)}, upgradestate.Kind{Fence: "view", Fenced: "orders.n1"}, "the name orders in the database of v2 is taken"},

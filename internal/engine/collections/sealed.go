@@ -19,7 +19,7 @@ import (
 
 // ErrChanged means that an application has changed a collection's shape since the last check. The
 // target follows after the switch attempt is given up.
-var ErrChanged = errors.New("the source has changed since the last look: the next attempt begins once the target has followed")
+var ErrChanged = errors.New("the source has changed since the last check: the next attempt begins after the target has the change too")
 
 // changesShown is the number of differences that an error names.
 const changesShown = 3
@@ -52,7 +52,7 @@ func (m *Maintainer) CheckSealed(ctx context.Context, d upgradestate.Deployment)
 		// The switch stopped them all, so this one was created or changed after that.
 		for _, name := range slices.Sorted(maps.Keys(expiry)) {
 			if expiry[name] != record.NeverExpires {
-				return fmt.Errorf("TTL index %s of %s/%s deletes after %d s, and the switch stops all of them: somebody has made or changed it meanwhile: %w",
+				return fmt.Errorf("TTL index %s of %s/%s deletes after %d s, but the switch stops all TTL indexes: somebody has created or changed it meanwhile: %w",
 					name, source.Version, k.Kind, expiry[name], ErrChanged)
 			}
 		}
@@ -203,7 +203,7 @@ func (m *Maintainer) sameForms(ctx context.Context, version string, k *Indexed, 
 // sameExpiry compares the noted expiry of the target's TTL indexes with the source's TTL indexes.
 func (p sealedPair) sameExpiry(version string, source, there record.Shape) error {
 	changed := func(index string, does, noted any) error {
-		return fmt.Errorf("TTL index %s of %s/%s would delete after %v s, and that of the source after %v s: %w", index, version, p.kind.Kind, noted, does, ErrChanged)
+		return fmt.Errorf("TTL index %s of %s/%s would delete after %v s, but the index of the source after %v s: %w", index, version, p.kind.Kind, noted, does, ErrChanged)
 	}
 	does := record.ExpiryOf(source)
 	if p.back {

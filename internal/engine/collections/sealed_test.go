@@ -49,8 +49,8 @@ func TestShapeChangedRightBeforeTheFence(t *testing.T) {
 		"made":        {func(w *shapeWorld) { w.reshape("v1", nil, plainIndex("m", false)) }, "index m_1 is missing"},
 		"made unique": {func(w *shapeWorld) { w.reshape("v1", []string{"n_1"}, plainIndex("n", true)) }, "index n_1 differs: it lacks unique: true"},
 		"hidden":      {func(w *shapeWorld) { w.reshape("v1", []string{"n_1"}, hidden(plainIndex("n", false))) }, "index n_1 differs: it lacks hidden: true"},
-		"dropped":     {func(w *shapeWorld) { w.reshape("v1", []string{"n_1"}) }, "index n_1 is not in the source any longer"},
-		"validator":   {func(w *shapeWorld) { w.validate("v1", "n") }, "its validator is not that of the source"},
+		"dropped":     {func(w *shapeWorld) { w.reshape("v1", []string{"n_1"}) }, "index n_1 no longer exists in the source"},
+		"validator":   {func(w *shapeWorld) { w.validate("v1", "n") }, "its validator differs from the source"},
 		"TTL dropped": {func(w *shapeWorld) { w.reshape("v1", []string{"mail_1"}) }, "TTL index address_1 of v2/sessions would delete after 60 s"},
 		"TTL made":    {func(w *shapeWorld) { w.reshape("v1", nil, ttlIndex("seen", 5)) }, "TTL index seen_1 of v1/sessions deletes after 5 s"},
 		"TTL sparse": {func(w *shapeWorld) {
@@ -59,7 +59,7 @@ func TestShapeChangedRightBeforeTheFence(t *testing.T) {
 		// These need the look at the target behind the fence: the source is as it was.
 		"target's index dropped": {func(w *shapeWorld) { w.reshape("v2", []string{"n_1"}) }, "index n_1 is missing"},
 		"target's index hidden":  {func(w *shapeWorld) { w.reshape("v2", []string{"n_1"}, hidden(plainIndex("n", false))) }, "index n_1 differs: it has hidden: true"},
-		"target's validator":     {func(w *shapeWorld) { w.validate("v2", "n") }, "its validator is not that of the source"},
+		"target's validator":     {func(w *shapeWorld) { w.validate("v2", "n") }, "its validator differs from the source"},
 		"TTL otherwise": {func(w *shapeWorld) {
 			w.check(w.db["v1"].Expire(w.t.Context(), w.token("v1"), seconds{"mail_1": 61}))
 		}, "TTL index mail_1 of v1/sessions deletes after 61 s"},

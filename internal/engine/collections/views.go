@@ -47,7 +47,7 @@ func LeftViews(views []record.View, kinds []record.KindSpec, from, to string) st
 	if len(names) > viewsShown {
 		shown += ", ..."
 	}
-	return fmt.Sprintf("%d views read collections that the switch leaves (%s): they go on to show %s, and break when it is completed; make them anew in the database of %s", len(names), shown, from, to)
+	return fmt.Sprintf("%d views read collections of the former version (%s): they continue to show %s, and break after 'complete'; create them again in the database of %s", len(names), shown, from, to)
 }
 
 // viewsOver returns the sorted names of views that read one of the names, directly or through
@@ -91,7 +91,7 @@ func (m *Maintainer) KeepViews(ctx context.Context) error {
 		},
 		Failed: func(_ upgradestate.Deployment, err error, repeated bool) {
 			if !repeated {
-				m.Log.Warn("views of applications cannot be looked at", zap.Error(err))
+				m.Log.Warn("cannot read views of applications", zap.Error(err))
 			}
 		},
 	}

@@ -50,7 +50,7 @@ func TestViewsMadeDuringAnUpgrade(t *testing.T) {
 	}
 	look("")
 	views = []record.View{{Name: "late", Reads: []string{shapeKind}}, {Name: "other", Reads: []string{"customers"}}}
-	look("1 views read collections that the switch leaves (late): they go on to show v1")
+	look("1 views read collections of the former version (late): they continue to show v1")
 	views = nil
 	look("")
 	views = []record.View{{Name: "late", Reads: []string{shapeKind}}}

@@ -65,7 +65,7 @@ func CheckCommand(path string) error {
 		}
 		return err
 	case info.IsDir() || info.Mode()&0o111 == 0:
-		return errors.New("it is no program")
+		return errors.New("it is not a program")
 	}
 	return nil
 }

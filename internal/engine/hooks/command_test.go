@@ -57,7 +57,7 @@ func TestCommandThatFails(t *testing.T) {
 	if err := hooks.NewCommand([]string{"/no/such/program"}).Send(t.Context(), hooks.Event{}, nil); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("no program: %v", err)
 	}
-	for path, want := range map[string]string{"/no/such/program": "no such file", "/bin": "no program", "/etc/passwd": "no program"} {
+	for path, want := range map[string]string{"/no/such/program": "no such file", "/bin": "not a program", "/etc/passwd": "not a program"} {
 		if err := hooks.CheckCommand(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", path, err, want)
 		}

@@ -99,8 +99,8 @@ func TestEventsOfALife(t *testing.T) {
 		}
 	}
 	want := []string{
-		"begin u1 switch when ready", "ready u1", "retry u1 attempt 1 at the switch was given up: too slow", "fence-broken  the view was dropped", "aborted u1 a test",
-		"begin u2 switch when ready", "ready u2", "retry u2 attempt 1 at the switch was given up: too slow", "retry u2 attempt 2 at the switch was given up: too slow",
+		"begin u1 switch when ready", "ready u1", "retry u1 attempt 1 at the switch failed: too slow", "fence-broken  the view was dropped", "aborted u1 a test",
+		"begin u2 switch when ready", "ready u2", "retry u2 attempt 1 at the switch failed: too slow", "retry u2 attempt 2 at the switch failed: too slow",
 		"switched u2", "completed  dropped",
 	}
 	for _, every := range []int{1, 2, 3, 5, 100} {

@@ -19,7 +19,7 @@ import (
 
 // ErrChanged is returned by Store.SaveHooks if another process changed the state. Load it and try
 // again.
-var ErrChanged = errors.New("the state of the hooks was changed by another process")
+var ErrChanged = errors.New("another process changed the state of the hooks")
 
 // Store is the access to the deployment's record and to the delivery state.
 type Store interface {
@@ -130,7 +130,7 @@ func (h *Hooks) Run(ctx context.Context) error {
 // forget deletes the delivery state when no hook is configured. A hook configured later then
 // receives no old events.
 func (h *Hooks) forget(ctx context.Context) error {
-	if err := h.persist(ctx, "forget hooks", func() error { return h.store.ForgetHooks(ctx) }); err != nil {
+	if err := h.persist(ctx, "delete the state of the hooks", func() error { return h.store.ForgetHooks(ctx) }); err != nil {
 		return err
 	}
 	// Keep leading: returning would look like a failure.
@@ -157,7 +157,7 @@ func (h *Hooks) persist(ctx context.Context, what string, f func() error) error 
 		// ErrChanged is expected; log another failure only once.
 		if err != nil && !errors.Is(err, ErrChanged) && !said {
 			said = true
-			h.log.Warn("will be tried again", zap.String("what", what), zap.Error(err))
+			h.log.Warn("a store operation of the hooks failed and will be retried", zap.String("what", what), zap.Error(err))
 		}
 		return err
 	}, backoff.WithContext(policy, ctx))
@@ -168,14 +168,14 @@ func (h *Hooks) load(ctx context.Context) error {
 	for _, hook := range h.hooks {
 		names = append(names, hook.Name)
 	}
-	return h.persist(ctx, "load the state of the hooks", func() error {
+	return h.persist(ctx, "cannot load the state of the hooks", func() error {
 		s, revision, err := h.store.LoadHooks(ctx)
 		if err != nil {
 			return err
 		}
 		// Retried, not fatal: a newer binary may take over.
 		if s.Format > Format {
-			return fmt.Errorf("it has format %d, and this binary knows %d: use a newer one", s.Format, Format)
+			return fmt.Errorf("it has format %d, but this binary knows %d: use a newer binary", s.Format, Format)
 		}
 		s.Format = Format
 		s.configure(names)
@@ -237,7 +237,7 @@ func (h *Hooks) sayLeftOut(s State, leftOut []Event) {
 		}
 		if len(lost) > 0 {
 			h.stats[i].givenUp.Add(int64(len(lost)))
-			h.log.Error("too many events wait for a hook; the oldest are left out", zap.String("hook", hook.Name), zap.Int("kept", maxQueue), zap.Strings("ids", lost))
+			h.log.Error("too many events wait for a hook; the oldest are dropped", zap.String("hook", hook.Name), zap.Int("kept", maxQueue), zap.Strings("ids", lost))
 		}
 	}
 }
@@ -256,7 +256,7 @@ func (h *Hooks) make(ctx context.Context) error {
 			}
 			latest = d
 			before := int64(0)
-			err := h.change(ctx, "note what happened", func(s *State) bool {
+			err := h.change(ctx, "record events", func(s *State) bool {
 				first := s.Revision == 0
 				before = s.Sequence
 				entries := s.Entries
@@ -276,7 +276,7 @@ func (h *Hooks) make(ctx context.Context) error {
 			if err != nil {
 				continue // counted again later; the store's users log the error
 			}
-			err = h.change(ctx, "note what is parked", func(s *State) bool { return s.park(latest, direction, count, time.Now()) })
+			err = h.change(ctx, "record parked records", func(s *State) bool { return s.park(latest, direction, count, time.Now()) })
 			if err != nil {
 				return err
 			}
@@ -318,13 +318,13 @@ func (h *Hooks) deliver(ctx context.Context, i int) error {
 		case age(*e) >= hook.GiveUp:
 			st.failures.Add(1)
 			st.givenUp.Add(1)
-			h.log.Error("a hook does not take an event, which is left out", zap.String("hook", hook.Name), zap.String("event", string(e.Type)),
+			h.log.Error("a hook does not accept an event; the event is dropped", zap.String("hook", hook.Name), zap.String("event", string(e.Type)),
 				zap.String("id", e.ID), zap.Error(err))
 		default:
 			st.failures.Add(1)
 			if failing != e.Sequence {
 				failing = e.Sequence
-				h.log.Warn("a hook does not take an event; it is tried again", zap.String("hook", hook.Name), zap.String("event", string(e.Type)),
+				h.log.Warn("a hook does not accept an event; the delivery is retried", zap.String("hook", hook.Name), zap.String("event", string(e.Type)),
 					zap.String("id", e.ID), zap.Error(err))
 			}
 			// Later events wait as well: the hook relies on their order.
@@ -339,7 +339,7 @@ func (h *Hooks) deliver(ctx context.Context, i int) error {
 		// Remember the delivery here as well: another one must not repeat it if the store fails
 		// now.
 		sent = e.Sequence
-		err = h.change(ctx, "note what a hook was told", func(s *State) bool {
+		err = h.change(ctx, "record deliveries", func(s *State) bool {
 			// The hook may be gone from the state, or another process was faster.
 			_, known := s.Done[hook.Name]
 			later := known && s.Done[hook.Name] < e.Sequence

@@ -38,7 +38,7 @@ func NewWebhook(address, secret string) (Sender, error) {
 	if encoded, ok := strings.CutPrefix(secret, "whsec_"); ok {
 		key, err := base64.StdEncoding.DecodeString(encoded)
 		if err != nil || len(key) == 0 {
-			return nil, errors.New("want base64 behind whsec_")
+			return nil, errors.New("want base64 after whsec_")
 		}
 		w.secret = key
 	}
@@ -54,7 +54,7 @@ func NewWebhook(address, secret string) (Sender, error) {
 func (w *webhook) Send(ctx context.Context, e Event, body []byte) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, bytes.NewReader(body))
 	if err != nil {
-		return errors.New("the address is none") // the error quotes the address, which may hold a secret
+		return errors.New("the address is not valid") // the error quotes the address, which may hold a secret
 	}
 	// The time is part of the signature, so that a receiver can refuse replayed requests.
 	at := strconv.FormatInt(time.Now().Unix(), 10)

@@ -119,7 +119,7 @@ func TestHostileEndpoints(t *testing.T) {
 	for address, want := range map[string]string{
 		"http://" + l.Addr().String() + "/hidden": "refused",
 		"https://127.0.0.1:0/hidden":              "",
-		"http://[::1/hidden":                      "the address is none",
+		"http://[::1/hidden":                      "the address is not valid",
 	} {
 		err := send(t, address, "", time.Minute)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hidden") || errors.Is(err, context.DeadlineExceeded) {

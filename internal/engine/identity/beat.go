@@ -39,7 +39,7 @@ type RestoredError struct {
 }
 
 func (e *RestoredError) Error() string {
-	return fmt.Sprintf("database of %s: it was restored from a backup: it holds beat %d, and held %d before", e.Version, e.Has, e.Wanted)
+	return fmt.Sprintf("database of %s: it was restored from a backup: it holds beat %d, but held %d before", e.Version, e.Has, e.Wanted)
 }
 
 // ElsewhereError means that controllers of another coordination store use a database for the same
@@ -48,7 +48,7 @@ func (e *RestoredError) Error() string {
 type ElsewhereError struct{ Version string }
 
 func (e *ElsewhereError) Error() string {
-	return fmt.Sprintf("database of %s: controllers with another etcd use it for this deployment, or etcd was emptied: stop one of the two, and correct its etcd in the configuration; "+
+	return fmt.Sprintf("database of %s: controllers with another etcd use it for this deployment, or etcd was emptied: stop one of the two groups, and correct its etcd in the configuration; "+
 		"if this etcd is the right one, stop all controllers and run 'dbcontroller recover' with it", e.Version)
 }
 
@@ -60,8 +60,8 @@ type ForgedBeatError struct {
 }
 
 func (e *ForgedBeatError) Error() string {
-	return fmt.Sprintf("database of %s: it holds beat %d, and etcd knows of beat %d: no controller has counted so far, so that somebody else wrote it: "+
-		"find out who can write to that database, stop all controllers and run 'dbcontroller recover'", e.Version, e.Has, e.Known)
+	return fmt.Sprintf("database of %s: it holds beat %d, but the last beat in etcd is %d: no controller has counted so far, so somebody else wrote it: "+
+		"find out which users can write to that database, stop all controllers and run 'dbcontroller recover'", e.Version, e.Has, e.Known)
 }
 
 // Is makes ElsewhereError a record.ErrBroken, so that no process follows the stream.
@@ -255,7 +255,7 @@ func (p *Pulse) look(ctx context.Context) error {
 		}
 		if b.Format > beatFormat {
 			p.rev = 0
-			return fmt.Errorf("it has format %d, this binary knows %d: use a newer binary", b.Format, beatFormat)
+			return fmt.Errorf("it has format %d, but this binary knows %d: use a newer binary", b.Format, beatFormat)
 		}
 		p.rev, p.last = m.Rev, b
 	}

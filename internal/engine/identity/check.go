@@ -50,7 +50,7 @@ func (e *MismatchError) Error() string {
 func (e *MismatchError) Is(target error) bool { return target == record.ErrBroken }
 
 // recoverFirst is the advice for a Deployment that is older than a database.
-const recoverFirst = "etcd was lost or restored, or another one is configured: correct etcd, or run 'dbcontroller recover'"
+const recoverFirst = "etcd was lost or restored, or the configuration names another etcd: correct etcd, or run 'dbcontroller recover'"
 
 // facts are the identity, mark and claims of one database.
 type facts struct {
@@ -157,7 +157,7 @@ func compareAll(ctx context.Context, d upgradestate.Deployment, databases map[st
 		}
 		f, err := read(ctx, db, record.Owner{Deployment: d.Name, Version: version})
 		if err != nil {
-			return nil, fmt.Errorf("look whose the database of %s is: %w", version, err)
+			return nil, fmt.Errorf("check the owner of the database of %s: %w", version, err)
 		}
 		text := f.isMeant(d, ns)
 		// isMeant comes first: the marks of a wrong database mean nothing.
@@ -177,29 +177,29 @@ func (f facts) isMeant(d upgradestate.Deployment, ns upgradestate.Namespace) str
 	const correct = "correct its endpoint, or its database or prefix, in dbs of the configuration"
 	switch {
 	case f.identity.Database == "":
-		return fmt.Sprintf("it is empty or another one: nothing of %s was ever in it, and the deployment means database %s in cluster %s (%s): %s",
+		return fmt.Sprintf("it is empty or the wrong database: %s was never in it, and the deployment uses database %s in cluster %s (%s): %s",
 			d.Name, ns.Identity.Database, known(ns.Identity.Cluster), ns.Hosts, correct)
 	case f.identity.Differs(ns.Identity):
-		return fmt.Sprintf("it is database %s in cluster %s, and the deployment means %s in cluster %s (%s): %s",
+		return fmt.Sprintf("it is database %s in cluster %s, but the deployment uses %s in cluster %s (%s): %s",
 			f.identity.Database, known(f.identity.Cluster), ns.Identity.Database, known(ns.Identity.Cluster), ns.Hosts, correct)
 	}
 	for _, k := range ns.Kinds {
 		c, ok := f.claims[k.Kind]
 		switch {
 		case !ok:
-			return fmt.Sprintf("collection %s of kind %s, which the deployment knows, is not noted in it: it was dropped, or the database restored: put it back, or run 'dbcontroller recover'", k.ID, k.Kind)
+			return fmt.Sprintf("its mark lacks collection %s of kind %s, which the deployment knows: the collection was dropped, or the database restored: restore the collection, or run 'dbcontroller recover'", k.ID, k.Kind)
 		case c.Owner.Deployment != d.Name || c.Owner.Version != ns.Version:
-			return fmt.Sprintf("kind %s is that of %s: %s", k.Kind, c.Owner, correct)
+			return fmt.Sprintf("the collection of kind %s belongs to %s: %s", k.Kind, c.Owner, correct)
 		case f.isReplaced(d, ns, k):
 			// The application replaced its own collection; controllers follow it.
 		case k.ID != "" && c.Name == "" && c.Instead != "":
 			return fmt.Sprintf("collection %s of kind %s is gone, and %s has its name %s: a shard was moved or resharded (movePrimary, moveCollection, reshardCollection, unshardCollection), "+
-				"which makes a collection anew, or somebody dropped it; every process that knows the old one is refused: run 'dbcontroller recover', which takes the new one for it",
+				"which recreates a collection, or somebody dropped it; the database refuses every process that knows the old one: run 'dbcontroller recover', which adopts the new one",
 				k.ID, k.Kind, c.Instead, c.InsteadName)
 		case k.ID != "" && c.ID != k.ID:
-			return fmt.Sprintf("kind %s is collection %s, and the deployment knows it as %s: %s", k.Kind, c.ID, k.ID, recoverFirst)
+			return fmt.Sprintf("kind %s is collection %s, but the deployment knows it as %s: %s", k.Kind, c.ID, k.ID, recoverFirst)
 		case k.ID != "" && c.Name == "":
-			return fmt.Sprintf("collection %s of kind %s is gone: it was dropped, moved to another shard, or the database was restored: put it back, or run 'dbcontroller recover'", k.ID, k.Kind)
+			return fmt.Sprintf("collection %s of kind %s is gone: it was dropped, moved to another shard, or the database was restored: restore it, or run 'dbcontroller recover'", k.ID, k.Kind)
 		}
 	}
 	return ""
@@ -229,7 +229,7 @@ func known(cluster string) string {
 func (f facts) fits(d upgradestate.Deployment, ns upgradestate.Namespace) string {
 	m := f.mark
 	if m == nil {
-		return fmt.Sprintf("it no longer has a mark of %s: it was restored, or somebody removed it: restore a newer state, or run 'dbcontroller recover'", ns.Version)
+		return fmt.Sprintf("it no longer has a mark of %s: the database was restored, or somebody removed the mark: restore a newer state, or run 'dbcontroller recover'", ns.Version)
 	}
 	current := ns.Version == d.CurrentVersion
 	ahead := func(format string, args ...any) string {
@@ -237,9 +237,9 @@ func (f facts) fits(d upgradestate.Deployment, ns upgradestate.Namespace) string
 	}
 	switch {
 	case m.Epoch > d.Epoch:
-		return ahead("it was last seen in epoch %d%s, and the deployment is at %s in epoch %d", m.Epoch, currently(*m, ns.Version), d.CurrentVersion, d.Epoch)
+		return ahead("it was last seen in epoch %d%s, but the deployment is at %s in epoch %d", m.Epoch, currently(*m, ns.Version), d.CurrentVersion, d.Epoch)
 	case m.Epoch == d.Epoch && m.Current != current:
-		return ahead("in epoch %d%s, and by the deployment %s is", m.Epoch, currently(*m, ns.Version), d.CurrentVersion)
+		return ahead("in epoch %d%s, but in the deployment %s is current", m.Epoch, currently(*m, ns.Version), d.CurrentVersion)
 	// The mark knows a switch that the record does not, so the record was restored.
 	case current && m.Next != nil && m.Next.Epoch > d.Epoch && !m.Next.underWay(d):
 		return ahead("a switch to %s, %s, may have been made from it", m.Next.To, m.Next.ID)
@@ -247,7 +247,7 @@ func (f facts) fits(d upgradestate.Deployment, ns upgradestate.Namespace) string
 		return ahead("upgrade %s, which the deployment has in step %q, was aborted", d.Upgrade.ID, d.Upgrade.Step)
 	// Only the two versions of the latest switch must have seen its epoch.
 	case m.Epoch < d.Epoch && takesPart(d, ns.Version) && !(m.Next != nil && m.Next.Epoch == d.Epoch && m.Next.To == d.CurrentVersion):
-		return fmt.Sprintf("it is older than the deployment (it was last seen in epoch %d, and the deployment is at %s in epoch %d): it was restored from a backup: restore a newer state, or run 'dbcontroller recover'",
+		return fmt.Sprintf("it is older than the deployment (it was last seen in epoch %d, but the deployment is at %s in epoch %d): it was restored from a backup: restore a newer state, or run 'dbcontroller recover'",
 			m.Epoch, d.CurrentVersion, d.Epoch)
 	}
 	seen, err := m.Deployment()
@@ -258,7 +258,7 @@ func (f facts) fits(d upgradestate.Deployment, ns upgradestate.Namespace) string
 	before, _ := seen.Namespace(ns.Version)
 	for _, k := range ns.Kinds {
 		if old, ok := before.Kind(k.Kind); ok && old.NextSeq > k.NextSeq {
-			return ahead("kind %s has had the name or mark number %d, and the deployment would use %d again", k.Kind, old.NextSeq-1, k.NextSeq)
+			return ahead("kind %s already had the name or mark number %d, but the deployment would use %d again", k.Kind, old.NextSeq-1, k.NextSeq)
 		}
 		c := f.claims[k.Kind]
 		if k.ID == "" || slices.Contains(names(k), c.Name) || f.isReplaced(d, ns, k) {
@@ -266,9 +266,9 @@ func (f facts) fits(d upgradestate.Deployment, ns upgradestate.Namespace) string
 		}
 		// A name that no controller gives shows a rename by hand, not an outdated record.
 		if c.Name != k.Kind && !hiddenName(k.Kind, c.Name) {
-			return fmt.Sprintf("collection %s of kind %s was renamed to %s by somebody else: rename it back to %s", k.ID, k.Kind, c.Name, k.Physical)
+			return fmt.Sprintf("somebody else renamed collection %s of kind %s to %s: rename it back to %s", k.ID, k.Kind, c.Name, k.Physical)
 		}
-		return ahead("kind %s bears the name %s, and the deployment has it at %s", k.Kind, c.Name, k.Physical)
+		return ahead("kind %s has the name %s, but the deployment has it at %s", k.Kind, c.Name, k.Physical)
 	}
 	return ""
 }

@@ -20,12 +20,12 @@ func Unlived(ctx context.Context, deployment string, databases map[string]record
 		owner := record.Owner{Deployment: deployment, Version: version}
 		f, err := read(ctx, databases[version], owner)
 		if err != nil {
-			return fmt.Errorf("look whose the database of %s is: %w", version, err)
+			return fmt.Errorf("check the owner of the database of %s: %w", version, err)
 		}
 		for _, other := range f.others {
 			// The namespace of another version: two entries of dbs are swapped.
 			if other.Deployment == deployment && f.lived(other) && !f.lived(owner) {
-				return &MismatchError{Version: version, Found: fmt.Sprintf("%s has lived in it, not %s, and etcd has no such deployment: correct dbs in the configuration, or run 'dbcontroller recover'", other, version)}
+				return &MismatchError{Version: version, Found: fmt.Sprintf("%s used it, not %s, and etcd has no such deployment: correct dbs in the configuration, or run 'dbcontroller recover'", other, version)}
 			}
 		}
 		// Never start a used database from scratch: its records would be overwritten.
@@ -34,7 +34,7 @@ func Unlived(ctx context.Context, deployment string, databases map[string]record
 			if f.mark != nil {
 				was = fmt.Sprintf(" (last seen in epoch %d%s)", f.mark.Epoch, currently(*f.mark, version))
 			}
-			return &MismatchError{Version: version, Found: fmt.Sprintf("%s has lived in it%s, and etcd has no such deployment: %s; it is never started anew", owner, was, recoverFirst)}
+			return &MismatchError{Version: version, Found: fmt.Sprintf("%s used it%s, but etcd has no such deployment: %s; controllers never start it from the beginning", owner, was, recoverFirst)}
 		}
 	}
 	return nil
@@ -47,7 +47,7 @@ func Distinct(ctx context.Context, databases map[string]record.Marker, name func
 	for _, version := range slices.Sorted(maps.Keys(databases)) {
 		id, err := databases[version].Identity(ctx)
 		if err != nil {
-			return fmt.Errorf("look whose the database of %s is: %w", version, err)
+			return fmt.Errorf("check the owner of the database of %s: %w", version, err)
 		}
 		for other, was := range seen {
 			if was.Cluster != id.Cluster {
@@ -64,7 +64,7 @@ func Distinct(ctx context.Context, databases map[string]record.Marker, name func
 }
 
 func oneDatabase(a, b string) error {
-	return &MismatchError{Version: b, Found: fmt.Sprintf("it is that of %s under another name: give the entries %s and %s of dbs each a database of its own", a, a, b)}
+	return &MismatchError{Version: b, Found: fmt.Sprintf("it is the database of %s under another name: give the entries %s and %s of dbs separate databases", a, a, b)}
 }
 
 // Enter checks, before collections are created for a version, that this is the Deployment's
@@ -184,7 +184,7 @@ func Adopt(ctx context.Context, d upgradestate.Deployment, version string, db Da
 		// A collection under an unexpected name is probably in another database.
 		if errors.Is(err, record.ErrNotFound) || err == nil && !slices.Contains(names(k), name) {
 			return upgradestate.Identity{}, &MismatchError{Version: version, Found: fmt.Sprintf(
-				"collection %s of kind %s is not in it as %s, where the deployment has it: correct its endpoint, or its database or prefix, in dbs of the configuration", k.ID, k.Kind, k.Physical)}
+				"it has no collection %s of kind %s under the name %s from the deployment: correct its endpoint, or its database or prefix, in dbs of the configuration", k.ID, k.Kind, k.Physical)}
 		}
 		if err != nil {
 			return upgradestate.Identity{}, fmt.Errorf("database of %s: %w", version, err)

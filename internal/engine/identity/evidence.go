@@ -33,7 +33,7 @@ type Found struct {
 type UndecidedError struct{ Reason string }
 
 func (e *UndecidedError) Error() string {
-	return "the marks do not show which version is the current one: " + e.Reason
+	return "the marks do not show which version is current: " + e.Reason
 }
 
 // Gather reads everything that the databases, by version, hold about a deployment. It fails if none
@@ -44,12 +44,12 @@ func Gather(ctx context.Context, deployment string, databases map[string]record.
 		owner := record.Owner{Deployment: deployment, Version: version}
 		f, err := read(ctx, databases[version], owner)
 		if err != nil {
-			return e, fmt.Errorf("look whose the database of %s is: %w", version, err)
+			return e, fmt.Errorf("check the owner of the database of %s: %w", version, err)
 		}
 		// Another version of this deployment has data here: two entries of dbs are swapped.
 		for _, other := range f.others {
 			if other.Deployment == deployment && f.mark == nil && f.lived(other) {
-				return e, &MismatchError{Version: version, Found: fmt.Sprintf("%s has lived in it, not %s: correct dbs in the configuration", other, version)}
+				return e, &MismatchError{Version: version, Found: fmt.Sprintf("%s used it, not %s: correct dbs in the configuration", other, version)}
 			}
 		}
 		if f.mark == nil {
@@ -57,7 +57,7 @@ func Gather(ctx context.Context, deployment string, databases map[string]record.
 		}
 		// Everything after this counts on from these numbers.
 		if err := plausible(*f.mark); err != nil {
-			return e, fmt.Errorf("the mark of %s was not written by a controller: %w: put it back from a backup, or leave the database out of dbs", version, err)
+			return e, fmt.Errorf("the mark of %s was not written by a controller: %w: restore it from a backup, or leave the database out of dbs", version, err)
 		}
 		found := Found{Identity: f.identity, Mark: *f.mark}
 		for _, kind := range slices.Sorted(maps.Keys(f.claims)) {
@@ -69,7 +69,7 @@ func Gather(ctx context.Context, deployment string, databases map[string]record.
 		e.Found[version] = found
 	}
 	if len(e.Found) == 0 {
-		return e, errors.New("no database of dbs has a mark of " + deployment + ": correct deployment or dbs in the configuration; there is nothing to recover it from")
+		return e, errors.New("no database in dbs has a mark of " + deployment + ": correct deployment or dbs in the configuration; recover has no source")
 	}
 	return e, nil
 }
@@ -129,14 +129,14 @@ func (e Evidence) Current(choice string) (version, why string, err error) {
 	version, why, undecided := e.decide()
 	switch {
 	case undecided == "" && choice != "" && choice != version:
-		return "", "", fmt.Errorf("%s was chosen, and %s is the current version: %s", choice, version, why)
+		return "", "", fmt.Errorf("%s was chosen, but %s is the current version: %s", choice, version, why)
 	case undecided == "":
 		return version, why, nil
 	case choice == "":
 		return "", "", &UndecidedError{undecided}
 	}
 	if _, ok := e.Found[choice]; !ok {
-		return "", "", fmt.Errorf("%s was chosen, and no database of dbs has a mark of it", choice)
+		return "", "", fmt.Errorf("%s was chosen, and no database in dbs has a mark of it", choice)
 	}
 	return choice, "it was chosen; " + undecided, nil
 }
@@ -145,7 +145,7 @@ func (e Evidence) Current(choice string) (version, why string, err error) {
 func (e Evidence) decide() (version, why, undecided string) {
 	// The mark of a restored database may be from before a switch.
 	if e.restored != "" {
-		return "", "", fmt.Sprintf("%s was, and its database was restored from an older backup", e.restored)
+		return "", "", fmt.Sprintf("%s was current, but its database was restored from an older backup", e.restored)
 	}
 	var latest uint64
 	// Older marks belong to restored databases and decide nothing.
@@ -159,17 +159,17 @@ func (e Evidence) decide() (version, why, undecided string) {
 		}
 	}
 	if len(current) > 1 {
-		return "", "", "those of " + strings.Join(current, " and ") + " both claim that theirs was, in epoch " + fmt.Sprint(latest)
+		return "", "", "the marks of " + strings.Join(current, " and ") + " both name their own version, in epoch " + fmt.Sprint(latest)
 	}
 	if len(current) == 0 {
 		// The new version's mark may not be written yet. The announcement in the other mark is
 		// enough.
 		for v, f := range e.Found {
 			if n := f.Mark.Next; n != nil && n.Epoch == latest && n.To == v {
-				return v, fmt.Sprintf("the switch %s to it was made, by the mark of another version", n.ID), ""
+				return v, fmt.Sprintf("the mark of another version shows that switch %s to it was made", n.ID), ""
 			}
 		}
-		return "", "", fmt.Sprintf("in epoch %d it was one whose database is not among dbs, or was restored from a backup of before", latest)
+		return "", "", fmt.Sprintf("in epoch %d the current version was one whose database is missing from dbs or was restored from an earlier backup", latest)
 	}
 	was := current[0]
 	// The latest mark may announce a switch of unknown end. The source is sealed then, so the
@@ -179,7 +179,7 @@ func (e Evidence) decide() (version, why, undecided string) {
 		return was, fmt.Sprintf("by its mark in epoch %d", latest), ""
 	}
 	if _, ok := e.Found[next.To]; !ok {
-		return "", "", fmt.Sprintf("switch %s from %s to %s may have been made, and the database of %s is not among dbs", next.ID, was, next.To, next.To)
+		return "", "", fmt.Sprintf("switch %s from %s to %s may have been made, but the database of %s is not in dbs", next.ID, was, next.To, next.To)
 	}
-	return next.To, fmt.Sprintf("switch %s from %s to it was about to be made or is made; %s is fenced, and all of it is in %s", next.ID, was, was, next.To), ""
+	return next.To, fmt.Sprintf("switch %s from %s to it was about to be made or is made; %s is fenced, and all its data are in %s", next.ID, was, was, next.To), ""
 }

@@ -137,7 +137,7 @@ func (k Keeper) put(ctx context.Context, d upgradestate.Deployment, version stri
 		case m.rev == 0:
 			return false, fmt.Errorf("its mark is gone: restore the database, or run 'dbcontroller recover'")
 		case m.Epoch > d.Epoch:
-			return false, fmt.Errorf("it was seen in epoch %d, and the deployment is in %d: %s", m.Epoch, d.Epoch, recoverFirst)
+			return false, fmt.Errorf("it was seen in epoch %d, but the deployment is in %d: %s", m.Epoch, d.Epoch, recoverFirst)
 		}
 		return change(m)
 	})

@@ -61,7 +61,7 @@ func decodeMark(m record.Mark) (Mark, error) {
 	}
 	// A newer binary may rely on fields that this one would drop with its next write.
 	if out.Format > Format {
-		return out, fmt.Errorf("mark of %s has format %d, this binary knows %d: use a newer binary", m.Owner, out.Format, Format)
+		return out, fmt.Errorf("mark of %s has format %d, but this binary knows %d: use a newer binary", m.Owner, out.Format, Format)
 	}
 	out.rev = m.Rev
 	return out, nil

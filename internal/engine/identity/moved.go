@@ -52,7 +52,7 @@ func (e Evidence) MadeAnew(d upgradestate.Deployment) (anew []upgradestate.Adopt
 		}
 	}
 	if len(anew) == 0 {
-		return nil, &MismatchError{Found: "no collection was made anew"}
+		return nil, &MismatchError{Found: "no collection was recreated"}
 	}
 	return anew, nil
 }
@@ -74,6 +74,6 @@ func madeAnew(c record.Claim, k upgradestate.Kind, announced bool) string {
 
 // TakenFor describes to operators that a new collection is adopted in place of a lost one.
 func TakenFor(a upgradestate.Adopted, name string) string {
-	return fmt.Sprintf("collection %s of kind %s of %s is gone, and %s under its name %s is taken for it, which is right after movePrimary, moveCollection, "+
-		"reshardCollection and unshardCollection; if somebody dropped the old one, restore it instead", a.Was, a.Kind, a.Version, a.Is, name)
+	return fmt.Sprintf("collection %s of kind %s of %s is gone, and %s under its name %s is adopted, which is right after movePrimary, moveCollection, "+
+		"reshardCollection and unshardCollection; if somebody dropped the old collection, restore it instead", a.Was, a.Kind, a.Version, a.Is, name)
 }

@@ -76,7 +76,7 @@ func TestMovedCollection(t *testing.T) {
 		w.ok(err)
 		d, notes, err := e.Rebuild("v1")
 		w.ok(err)
-		if attempt == "first" && !strings.Contains(strings.Join(notes, " "), newID+" under its name "+k.Physical+" is taken for it") {
+		if attempt == "first" && !strings.Contains(strings.Join(notes, " "), newID+" under its name "+k.Physical+" is adopted") {
 			t.Errorf("notes %q", notes)
 		}
 		ns, _ := d.Namespace("v1")
@@ -98,7 +98,7 @@ func TestMovedCollection(t *testing.T) {
 	if anew, err := e.MadeAnew(w.d); err == nil {
 		t.Errorf("made anew under a name that the kind never had: %+v", anew)
 	}
-	if _, _, err := e.Rebuild("v1"); err == nil || !strings.Contains(err.Error(), "put it back") {
+	if _, _, err := e.Rebuild("v1"); err == nil || !strings.Contains(err.Error(), "restore it") {
 		t.Errorf("a collection under a name that the kind never had is taken for it: %v", err)
 	}
 }

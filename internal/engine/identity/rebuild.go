@@ -31,7 +31,7 @@ func (e Evidence) Rebuild(current string) (d upgradestate.Deployment, notes []st
 		}
 		// The name decides whose marks and record are written, and a forged copy may have any.
 		if seen.Name != "" && seen.Name != e.Deployment {
-			return d, nil, fmt.Errorf("the mark of %s was not written by a controller: it holds a copy of %s: put it back from a backup, or leave the database out of dbs", v, seen.Name)
+			return d, nil, fmt.Errorf("the mark of %s was not written by a controller: it holds a copy of %s: restore it from a backup, or leave the database out of dbs", v, seen.Name)
 		}
 		// Each mark holds a copy from its own time. The newest one knows most.
 		if base.Name == "" || newer(seen, base) {
@@ -50,7 +50,7 @@ func (e Evidence) Rebuild(current string) (d upgradestate.Deployment, notes []st
 	for _, ns := range base.Namespaces {
 		f, ok := e.Found[ns.Version]
 		if !ok {
-			notes = append(notes, fmt.Sprintf("%s is left out: no database of dbs has its mark", ns.Version))
+			notes = append(notes, fmt.Sprintf("%s is left out: no database in dbs has its mark", ns.Version))
 			continue
 		}
 		ns.Identity = f.Identity
@@ -64,7 +64,7 @@ func (e Evidence) Rebuild(current string) (d upgradestate.Deployment, notes []st
 	}
 	d.History = []upgradestate.Entry{{What: "recover", To: current, Detail: fmt.Sprintf("rebuilt from the databases' marks, after epoch %d", e.epoch())}}
 	if err := upgradestate.Validate(d); err != nil {
-		return d, nil, fmt.Errorf("what the databases hold makes no deployment: %w", err)
+		return d, nil, fmt.Errorf("the databases' marks do not give a valid deployment: %w", err)
 	}
 	return d, notes, nil
 }
@@ -123,7 +123,7 @@ func (f Found) kinds(ns upgradestate.Namespace, current bool) (kinds []upgradest
 		taken := ok && c.Bearer != "" && c.Bearer != c.ID // another collection has the kind's own name
 		switch {
 		case ok && k.ID == "":
-			return nil, nil, fmt.Errorf("kind %s has no identity on this server, and cannot be distinguished from another collection: set the deployment up by hand", k.Kind)
+			return nil, nil, fmt.Errorf("kind %s has no identity on this server, and cannot be distinguished from another collection: set up the deployment yourself", k.Kind)
 		case served && taken && hiddenName(k.Kind, c.Name):
 			// A fence had moved the old one away. Nothing shows which of the two the service needs.
 			return nil, nil, &TwoCollectionsError{Version: ns.Version, Kind: k.Kind, Fenced: c.ID, FencedName: c.Name, Live: c.Bearer}
@@ -131,10 +131,10 @@ func (f Found) kinds(ns upgradestate.Namespace, current bool) (kinds []upgradest
 			// The application reaches the collection with this name, wherever the old one went. The
 			// first controller follows the application, as it would have done if etcd had survived.
 			r := Replaced{Version: ns.Version, Kind: k.Kind, Was: c.ID, Away: c.Name, Is: c.Bearer}
-			notes = append(notes, r.String()+"; the other one stays where it is")
+			notes = append(notes, r.String()+"; the other collection stays where it is")
 			k.ID, k.Fenced, c.Name, c.Fence = c.ID, "", k.Kind, ""
 		case ok && c.Name != "" && c.Name != k.Kind && !hiddenName(k.Kind, c.Name):
-			return nil, nil, fmt.Errorf("collection %s of kind %s was renamed to %s by somebody else, and nothing bears its name: rename it back to %s",
+			return nil, nil, fmt.Errorf("somebody else renamed collection %s of kind %s to %s, and no collection has its name: rename it back to %s",
 				c.ID, k.Kind, c.Name, k.Physical)
 		case ok && c.Name == "" && slices.Contains(names(k), c.InsteadName):
 			// Accept the new collection only under a name that the mark knows: the old one had that
@@ -144,7 +144,7 @@ func (f Found) kinds(ns upgradestate.Namespace, current bool) (kinds []upgradest
 		case ok && c.Name != "" && c.ID != k.ID && slices.Contains(names(k), c.Name):
 			k.ID = c.ID // an interrupted recovery has claimed it already
 		case !ok || c.Name == "" || c.ID != k.ID:
-			return nil, nil, fmt.Errorf("collection %s of kind %s is gone: put it back", k.ID, k.Kind)
+			return nil, nil, fmt.Errorf("collection %s of kind %s is gone: restore it", k.ID, k.Kind)
 		}
 		delete(claims, k.Kind)
 		rebuilt, err := rebuild(k, c, current)
@@ -154,7 +154,7 @@ func (f Found) kinds(ns upgradestate.Namespace, current bool) (kinds []upgradest
 		kinds = append(kinds, rebuilt)
 	}
 	for _, kind := range slices.Sorted(maps.Keys(claims)) {
-		notes = append(notes, fmt.Sprintf("kind %s of %s was never used: the next controller makes it its own again", kind, ns.Version))
+		notes = append(notes, fmt.Sprintf("kind %s of %s was never used: the next controller takes it over again", kind, ns.Version))
 	}
 	return kinds, notes, nil
 }
@@ -170,7 +170,7 @@ type TwoCollectionsError struct {
 
 func (e *TwoCollectionsError) Error() string {
 	return fmt.Sprintf("two collections claim to be kind %s of %s: %s, which a switch has moved to %s, and %s, which applications reach as %s: "+
-		"look at both, rename the one that is not to be served to another name (such as %s_old), and repeat the command",
+		"check both, rename the one that must not be served to another name (such as %s_old), and repeat the command",
 		e.Kind, e.Version, e.Fenced, e.FencedName, e.Live, e.Kind, e.Kind)
 }
 
@@ -186,7 +186,7 @@ func rebuild(k upgradestate.Kind, c record.Claim, current bool) (upgradestate.Ki
 	}
 	// Counting on from a forged number would soon overflow.
 	if k.NextSeq > implausible {
-		return k, fmt.Errorf("kind %s has a name with the number %d, which no controller has given: rename that collection", k.Kind, k.NextSeq-1)
+		return k, fmt.Errorf("kind %s has a name with the number %d, which no controller assigned: rename that collection", k.Kind, k.NextSeq-1)
 	}
 	k.NextSeq += seqMargin
 	k.Physical, k.Pending, k.Sealed = c.Name, nil, false
@@ -205,7 +205,7 @@ func rebuild(k upgradestate.Kind, c record.Claim, current bool) (upgradestate.Ki
 		k.Fenced = c.Fence
 	case record.FenceWriteBlock:
 		if current {
-			return k, fmt.Errorf("kind %s is fenced by writeBlock, and whether the cluster is blocked for it is not known: remove the block by hand and give the kind another class first", k.Kind)
+			return k, fmt.Errorf("kind %s is fenced by writeBlock, and it is unknown whether the cluster is blocked for it: remove the block yourself and give the kind another class first", k.Kind)
 		}
 	}
 	switch {
@@ -225,7 +225,7 @@ func Announce(ctx context.Context, d upgradestate.Deployment, id string, databas
 	return everywhere(ctx, d, databases, func(m *Mark) error {
 		if m.Epoch >= d.Epoch {
 			// Another recovery was faster, or a switch went on: the rebuilt record is outdated.
-			return fmt.Errorf("it is in epoch %d by now: begin again", m.Epoch)
+			return fmt.Errorf("it is in epoch %d now: begin again", m.Epoch)
 		}
 		m.Next = &Next{ID: id, Epoch: d.Epoch, To: d.CurrentVersion}
 		return nil
@@ -259,7 +259,7 @@ func Reclaim(ctx context.Context, d upgradestate.Deployment, databases map[strin
 		owner := record.Owner{Deployment: d.Name, Version: ns.Version}
 		claims, err := databases[ns.Version].Claims(ctx)
 		if err != nil {
-			return fmt.Errorf("note whose the collections of %s are: %w", ns.Version, err)
+			return fmt.Errorf("label the collections of %s: %w", ns.Version, err)
 		}
 		for _, k := range ns.Kinds {
 			// Claim only what is missing, so that a repetition changes nothing.
@@ -269,7 +269,7 @@ func Reclaim(ctx context.Context, d upgradestate.Deployment, databases map[strin
 			}
 			tok := record.Token{Kind: k.Kind, Name: k.Physical, ID: k.ID, Fixed: k.Fixed}
 			if err := databases[ns.Version].Claim(ctx, tok, owner); err != nil {
-				return fmt.Errorf("note whose the collections of %s are: %w", ns.Version, err)
+				return fmt.Errorf("label the collections of %s: %w", ns.Version, err)
 			}
 		}
 	}

@@ -293,7 +293,7 @@ func TestCopyOfAnother(t *testing.T) {
 	}
 	e, err := identity.Gather(t.Context(), deploymentName, w.markers())
 	w.ok(err)
-	if d, _, err := e.Rebuild("v1"); err == nil || !strings.Contains(err.Error(), "it holds a copy of services/a/deployments/other: put it back") {
+	if d, _, err := e.Rebuild("v1"); err == nil || !strings.Contains(err.Error(), "it holds a copy of services/a/deployments/other: restore it") {
 		t.Errorf("%s is rebuilt: %v", d.Name, err)
 	}
 }

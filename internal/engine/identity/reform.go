@@ -40,7 +40,7 @@ func (r Reform) Do(ctx context.Context, version string, db record.Marker, why st
 	look := func() (facts, error) {
 		f, err := read(ctx, db, owner)
 		if err != nil {
-			return f, fmt.Errorf("look whose the database of %s is: %w", version, err)
+			return f, fmt.Errorf("check the owner of the database of %s: %w", version, err)
 		}
 		return f, f.isOlder(d, ns)
 	}
@@ -54,7 +54,7 @@ func (r Reform) Do(ctx context.Context, version string, db record.Marker, why st
 		return err
 	}
 	if u := d.Upgrade; u != nil && u.TargetVersion != version && u.State == upgradestate.Switching {
-		return fmt.Errorf("make %s anew during the switch to %s: %w", version, u.TargetVersion, upgradestate.ErrOutdated)
+		return fmt.Errorf("rebuild %s during the switch to %s: %w", version, u.TargetVersion, upgradestate.ErrOutdated)
 	}
 	ended, err := r.endFences(ctx, ns, f)
 	// Ending a fence may have changed the places.
@@ -71,7 +71,7 @@ func (r Reform) Do(ctx context.Context, version string, db record.Marker, why st
 	// Store the places first. A kill after it leaves claims to renew, and repeating does that.
 	ev := upgradestate.Rebuild{Version: version, Seen: ns.Images, Reason: why, Found: found}
 	if err := r.Apply(ctx, ev); err != nil {
-		return fmt.Errorf("make %s anew: %w", version, err)
+		return fmt.Errorf("rebuild %s: %w", version, err)
 	}
 	for _, p := range found {
 		tok := record.Token{Kind: p.Kind, Name: p.Name, ID: p.ID, Fixed: p.Fixed}
@@ -113,7 +113,7 @@ func (f facts) isOlder(d upgradestate.Deployment, ns upgradestate.Namespace) err
 	}
 	// The backup knows a later epoch than the record, so the record is the old one.
 	if f.mark.Epoch > d.Epoch {
-		return &MismatchError{Version: ns.Version, Found: fmt.Sprintf("it was last seen in epoch %d, and the deployment is in epoch %d: %s", f.mark.Epoch, d.Epoch, recoverFirst)}
+		return &MismatchError{Version: ns.Version, Found: fmt.Sprintf("it was last seen in epoch %d, but the deployment is in epoch %d: %s", f.mark.Epoch, d.Epoch, recoverFirst)}
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func (r Reform) find(ctx context.Context, d upgradestate.Deployment, ns upgrades
 		case c.Name == "":
 			tok, err := r.Make(ctx, d, ns.Version, k)
 			if err != nil {
-				return nil, fmt.Errorf("make collection of kind %s of %s anew: %w", k.Kind, ns.Version, err)
+				return nil, fmt.Errorf("recreate the collection of kind %s of %s: %w", k.Kind, ns.Version, err)
 			}
 			at.Name, at.ID = tok.Name, tok.ID
 		// The backup has it where the record has it, or where an announced rename may have moved
@@ -150,7 +150,7 @@ func (f facts) areOwn(d upgradestate.Deployment, ns upgradestate.Namespace) erro
 	for _, k := range ns.Kinds {
 		c, claimed := f.claims[k.Kind]
 		if k.ID != "" && claimed && c.Owner != (record.Owner{Deployment: d.Name, Version: ns.Version}) {
-			return &MismatchError{Version: ns.Version, Found: fmt.Sprintf("kind %s is that of %s", k.Kind, c.Owner)}
+			return &MismatchError{Version: ns.Version, Found: fmt.Sprintf("the collection of kind %s belongs to %s", k.Kind, c.Owner)}
 		}
 	}
 	return nil
@@ -171,7 +171,7 @@ func IsThere(ctx context.Context, d upgradestate.Deployment, version string, db 
 	ns, _ := d.Namespace(version)
 	f, err := read(ctx, db, record.Owner{Deployment: d.Name, Version: version})
 	if err != nil {
-		return fmt.Errorf("look whose the database of %s is: %w", version, err)
+		return fmt.Errorf("check the owner of the database of %s: %w", version, err)
 	}
 	return f.isThere(d, ns)
 }

@@ -77,17 +77,17 @@ func own(d upgradestate.Deployment, ns upgradestate.Namespace, k upgradestate.Ki
 // String describes the replacement for operators, with advice if they have to act.
 func (r Replaced) String() string {
 	if r.Met != "" {
-		return fmt.Sprintf("collection %s of %s (%s): %s; what changed meanwhile is not known, and all of it is copied and compared anew", r.Kind, r.Version, r.Was, r.Met)
+		return fmt.Sprintf("collection %s of %s (%s): %s; the changes in between are unknown, so everything is copied and compared again", r.Kind, r.Version, r.Was, r.Met)
 	}
 	was := fmt.Sprintf("collection %s of %s (%s)", r.Kind, r.Version, r.Was)
 	if r.Away != "" {
 		was += " was renamed to " + r.Away
 	} else {
-		was += " was dropped or made anew"
+		was += " was dropped or recreated"
 	}
 	switch {
 	case r.Is != "":
-		return fmt.Sprintf("%s, and another one, %s, has its name: it is followed, and all of it is copied and compared anew", was, r.Is)
+		return fmt.Sprintf("%s, and another collection, %s, has its name: controllers follow it, and copy and compare everything again", was, r.Is)
 	case r.Away != "":
 		return fmt.Sprintf("%s, and no collection has its name: rename it back, or rename or create the one that the application uses; until then no switch begins, and the other version keeps what was copied", was)
 	default:

@@ -98,7 +98,7 @@ func TestRenamedAway(t *testing.T) {
 	}
 	e, err := identity.Gather(t.Context(), deploymentName, w.markers())
 	w.ok(err)
-	if _, _, err := e.Rebuild("v1"); err == nil || !strings.Contains(err.Error(), "renamed to packages_old by somebody else") {
+	if _, _, err := e.Rebuild("v1"); err == nil || !strings.Contains(err.Error(), "somebody else renamed collection") {
 		t.Errorf("rebuilt of a collection that has another name: %v", err)
 	}
 	w.ok(w.db["v1"].Foreign().Rename(t.Context(), "packages_old", "packages"))

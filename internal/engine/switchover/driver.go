@@ -99,7 +99,7 @@ var ErrIntruded = errors.New("the target was changed")
 
 // ErrPasses means that the cause will pass by itself, such as a database that does not answer now.
 // The driver may try again.
-var ErrPasses = errors.New("it passes by itself")
+var ErrPasses = errors.New("it resolves itself")
 
 // Preparer is a Checks that also changes something for a switch. The driver calls it last, once
 // nothing blocks SWITCHING. It calls it again if the switch did not begin after all. An error keeps
@@ -220,7 +220,7 @@ func (r *Driver) Run(ctx context.Context) error {
 		case err != nil:
 			// Log each new error once: the driver may retry for hours.
 			if failing.News(fmt.Errorf("%s: %w", r.step, err)) {
-				r.log.Warn("switch step will be tried again", zap.String("step", string(r.step)), zap.Error(err))
+				r.log.Warn("a step of the switch failed and will be retried", zap.String("step", string(r.step)), zap.Error(err))
 			}
 			r.publishTrouble(ctx, d, err)
 			again := retry.NextBackOff()

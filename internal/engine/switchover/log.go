@@ -23,12 +23,12 @@ func (r *Driver) logOperations(actions []upgradestate.Action, events []upgradest
 		var kind string
 		switch a := a.(type) {
 		case upgradestate.Execute:
-			g, kind = group{"operations are confirmed", a.Version, string(a.Pending.Reason)}, a.Place.Kind
+			g, kind = group{"confirmed operations", a.Version, string(a.Pending.Reason)}, a.Place.Kind
 		case upgradestate.Prevent:
-			g, kind = group{"operations were given up", a.Version, string(a.Pending.Reason)}, a.Place.Kind
+			g, kind = group{"abandoned operations", a.Version, string(a.Pending.Reason)}, a.Place.Kind
 			// The rename had taken effect before the abort could prevent it.
 			if _, moved := events[i].(upgradestate.Confirmed); moved {
-				g.text = "operations are confirmed"
+				g.text = "confirmed operations"
 			}
 		default:
 			continue

@@ -19,7 +19,7 @@ func (r *Driver) look(ctx context.Context, d upgradestate.Deployment) error {
 	if d.Upgrade.TargetSince != "" && !d.Upgrade.Snapshot {
 		differ, err := r.changed(ctx, d, now)
 		if err != nil {
-			return fmt.Errorf("look for what others changed in %s: %w", d.Upgrade.TargetVersion, err)
+			return fmt.Errorf("look for changes by others in %s: %w", d.Upgrade.TargetVersion, err)
 		}
 		r.differ = differ
 	}

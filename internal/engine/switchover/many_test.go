@@ -36,7 +36,7 @@ func TestWritesDoNotGrowWithKinds(t *testing.T) {
 			after := w.await(ctx, "the flip", open("v2"))
 			writes[n] = after.Revision - before.Revision
 			lines[n] = logs.Len()
-			if told := logs.FilterMessage("operations are confirmed").FilterField(zap.Int("count", n)).FilterField(zap.String("reason", "fence")).Len(); told != 1 {
+			if told := logs.FilterMessage("confirmed operations").FilterField(zap.Int("count", n)).FilterField(zap.String("reason", "fence")).Len(); told != 1 {
 				t.Errorf("%d lines tell of the fences of %d kinds", told, n)
 			}
 		})

@@ -117,7 +117,7 @@ func (r *Driver) hold(ctx context.Context, d upgradestate.Deployment, a upgrades
 		case err := <-held:
 			// A silent server does not stop the switch: the fence refuses its writes.
 			if err != nil && ctx.Err() == nil {
-				r.log.Warn("not every server holds writes; the fence will", zap.Error(err))
+				r.log.Warn("not every server holds its writes; the fence will refuse them", zap.Error(err))
 			}
 			return ctx.Err() == nil
 		case seen, open := <-watch:
@@ -181,7 +181,7 @@ func (r *Driver) unready(ctx context.Context, d upgradestate.Deployment) {
 		err = f.Unready(ctx, nextFences(d))
 	}
 	if err != nil {
-		r.log.Warn("what was made ready for fences is left for the next attempt", zap.Error(err))
+		r.log.Warn("cannot remove the preparations of fences; the next attempt does", zap.Error(err))
 	}
 }
 
@@ -212,7 +212,7 @@ func (r *Driver) drained(ctx context.Context, d upgradestate.Deployment, a upgra
 	g.Wait()
 	switch {
 	case uncounted != nil:
-		return nil, fmt.Errorf("count parked: %w", uncounted)
+		return nil, fmt.Errorf("count parked groups: %w", uncounted)
 	case parked > 0:
 		return upgradestate.Abort{ID: a.ID, Attempt: d.Upgrade.Attempt, Reason: fmt.Sprintf("%d groups were parked during the switch: see 'parked', fix or waive them, and begin again", parked)}, nil
 	// A cause that passes allows another attempt; any other refusal needs an operator.
@@ -223,7 +223,7 @@ func (r *Driver) drained(ctx context.Context, d upgradestate.Deployment, a upgra
 	case unknown != nil:
 		return nil, unknown
 	case len(found) > 0:
-		return r.giveUp(d, "something began during the switch that holds it up: "+strings.Join(texts(found), "; ")), nil
+		return r.giveUp(d, "an operation that began during the switch blocks it: "+strings.Join(texts(found), "; ")), nil
 	}
 	return a, nil
 }
@@ -286,7 +286,7 @@ func (r *Driver) locate(ctx context.Context, target string) {
 	at, err := r.cfg.Position(ctx, target)
 	// Not fatal: the position only saves work after the flip.
 	if err != nil {
-		r.log.Warn("position for the reverse sync is not known", zap.Error(err))
+		r.log.Warn("cannot get the position for the reverse sync", zap.Error(err))
 		return
 	}
 	r.position = at
@@ -319,9 +319,9 @@ func (r *Driver) prevent(ctx context.Context, a upgradestate.Prevent) (upgradest
 	if errors.Is(err, record.ErrNotFound) {
 		// The collection was dropped, or its shard was moved, so no rename of it can happen. The abort
 		// must end all the same: until then the state machine refuses every other remedy.
-		r.log.Warn("a collection that is to be given back is gone", zap.String("version", a.Version), zap.String("kind", a.Place.Kind), zap.Error(err))
+		r.log.Warn("a collection that must get its name back is gone", zap.String("version", a.Version), zap.String("kind", a.Place.Kind), zap.Error(err))
 	} else if err != nil {
-		return nil, fmt.Errorf("give up the %s of %s/%s: %w", a.Pending.Reason, a.Version, a.Place.Kind, err)
+		return nil, fmt.Errorf("abandon the %s of %s/%s: %w", a.Pending.Reason, a.Version, a.Place.Kind, err)
 	}
 	if moved {
 		return upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From}, nil

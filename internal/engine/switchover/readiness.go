@@ -153,7 +153,7 @@ func (r *Driver) checkReadiness(ctx context.Context, d upgradestate.Deployment) 
 	case err != nil:
 		waitFor(upgradestate.BlockUncounted, "parked groups cannot be counted: %v", err)
 	case n > 0:
-		waitFor(upgradestate.BlockParked, "%d parked groups: see 'parked', correct them at the source or waive them", n)
+		waitFor(upgradestate.BlockParked, "%d parked groups: see 'parked', fix them at the source or waive them", n)
 	}
 	if window, err := upgradestate.ParseWindow(d.Pace.Window); err != nil {
 		waitFor(upgradestate.BlockWindow, "%v: correct it with 'pace'", err)
@@ -184,7 +184,7 @@ func (r *Driver) checkReadiness(ctx context.Context, d upgradestate.Deployment) 
 	if upgradestate.AllReady(d) {
 		found, err := r.hindrances(ctx, d)
 		if err != nil {
-			o.blockErr(upgradestate.BlockUnanswered, "", fmt.Errorf("an answer of the databases, whether something would hold up the switch: %w", err))
+			o.blockErr(upgradestate.BlockUnanswered, "", fmt.Errorf("an answer of the databases, whether anything would block the switch: %w", err))
 		}
 		for _, b := range found {
 			o.block(b)
@@ -252,7 +252,7 @@ func (r *Driver) publish(ctx context.Context, o *Readiness) {
 		// Copy, so that the caller's report does not carry the error.
 		with := *o
 		with.WaitsFor, with.Blockers = slices.Clone(o.WaitsFor), slices.Clone(o.Blockers)
-		with.block(upgradestate.Blocker{Code: upgradestate.BlockStep, Text: "a step that is tried again: " + r.trouble.Error()})
+		with.block(upgradestate.Blocker{Code: upgradestate.BlockStep, Text: "a step that is retried: " + r.trouble.Error()})
 		o = &with
 	}
 	if ctx.Err() != nil || r.said && (o == nil) == (r.readiness == nil) && (o == nil || o.same(*r.readiness)) {
@@ -266,14 +266,14 @@ func (r *Driver) publish(ctx context.Context, o *Readiness) {
 			// The next reason is news again, even if it equals the last one.
 			r.waits.Over()
 		} else if r.waits.News(errors.New(strings.Join(o.WaitsFor, "; "))) {
-			r.log.Info("switch waits", zap.String("upgrade", o.ID), zap.Strings("for", o.WaitsFor))
+			r.log.Info("the switch waits", zap.String("upgrade", o.ID), zap.Strings("for", o.WaitsFor))
 		}
 	}
 	if r.cfg.Publish != nil {
 		if err := r.cfg.Publish(ctx, o); errors.Is(err, ErrNotYet) {
 			return
 		} else if err != nil {
-			r.log.Warn("readiness is not published", zap.Error(err))
+			r.log.Warn("cannot publish the readiness", zap.Error(err))
 			return
 		}
 	}

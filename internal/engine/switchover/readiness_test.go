@@ -235,7 +235,7 @@ func TestTroubleAfterTheFlip(t *testing.T) {
 		w.await(ctx, "the flip", func(d upgradestate.Deployment) bool { return d.CurrentVersion == "v2" })
 		quiet(10 * time.Second)
 		o, n := s.last()
-		if o == nil || o.ID != "" || len(o.WaitsFor) != 1 || !strings.Contains(o.WaitsFor[0], "tried again") {
+		if o == nil || o.ID != "" || len(o.WaitsFor) != 1 || !strings.Contains(o.WaitsFor[0], "retried") {
 			t.Fatalf("readiness %+v", o)
 		}
 		quiet(10 * time.Second)
@@ -301,7 +301,7 @@ func TestReadinessIsNotNeeded(t *testing.T) {
 				w.report(ctx, 0)
 				w.drive(ctx, switchover.Config{Publish: func(context.Context, *switchover.Readiness) error { return tc.err }})
 				w.await(ctx, "the flip", open("v2"))
-				if n := logged.FilterMessage("readiness is not published").Len(); (n > 0) != tc.warns {
+				if n := logged.FilterMessage("cannot publish the readiness").Len(); (n > 0) != tc.warns {
 					t.Errorf("%d warnings", n)
 				}
 			})

@@ -66,7 +66,7 @@ func (r *Driver) recovering(d upgradestate.Deployment) string {
 	if time.Since(r.failed.since) >= wait {
 		return ""
 	}
-	return fmt.Sprintf("attempt %d of %d, %s after the last one was given up: %s", u.Failures+1, r.retries(u)+1, wait, u.LastFailure)
+	return fmt.Sprintf("attempt %d of %d, %s after the last one failed: %s", u.Failures+1, r.retries(u)+1, wait, u.LastFailure)
 }
 
 // wrapIn adds the version to an error; nil stays nil.

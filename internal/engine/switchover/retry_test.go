@@ -63,7 +63,7 @@ func TestFailoverIsTriedAgain(t *testing.T) {
 			t.Errorf("last switch %+v", d.LastSwitch)
 		}
 		if got := told(d); !slices.ContainsFunc(got, func(s string) bool {
-			return strings.HasPrefix(s, "retry attempt 1 at the switch was given up: SWITCHING passed its deadline")
+			return strings.HasPrefix(s, "retry attempt 1 at the switch failed: SWITCHING passed its deadline")
 		}) {
 			t.Errorf("the history contains %q", got)
 		}

@@ -97,7 +97,7 @@ func (r *Driver) patience(d upgradestate.Deployment) time.Duration {
 
 func (r *Driver) whyOverdue(d upgradestate.Deployment) string {
 	if most := r.patience(d); most < r.deadline(d) {
-		return fmt.Sprintf("clients' writes were held for %s, the most that is allowed, and SWITCHING was in step %s", most, d.Upgrade.Step)
+		return fmt.Sprintf("clients' writes were held for %s, the limit, and SWITCHING was in step %s", most, d.Upgrade.Step)
 	}
 	return fmt.Sprintf("SWITCHING passed its deadline of %s in step %s", r.deadline(d), d.Upgrade.Step)
 }

@@ -47,17 +47,17 @@ func judge(h record.Health, maxCPU float64) (s strain, why string) {
 	case h.Lag > lagStop:
 		return strainMost, fmt.Sprintf("its replication is %s behind", h.Lag.Round(time.Second))
 	case h.CacheDirty > dirtyStop:
-		return strainMost, fmt.Sprintf("%d %% of its cache are still to be written", percent(h.CacheDirty))
+		return strainMost, fmt.Sprintf("%d %% of its cache are not written yet", percent(h.CacheDirty))
 	case h.Lag > lagSlow:
 		return strainSome, fmt.Sprintf("its replication is %s behind", h.Lag.Round(time.Second))
 	case h.CacheDirty > dirtySlow:
-		return strainSome, fmt.Sprintf("%d %% of its cache are still to be written", percent(h.CacheDirty))
+		return strainSome, fmt.Sprintf("%d %% of its cache are not written yet", percent(h.CacheDirty))
 	case h.CacheUsed > usedSlow:
 		return strainSome, fmt.Sprintf("its cache is %d %% full", percent(h.CacheUsed))
 	case h.Queue >= queueSlow:
 		return strainSome, "operations wait in its queue"
 	case maxCPU > 0 && h.CPU > maxCPU:
-		return strainSome, fmt.Sprintf("its processors are loaded by %d %%, above %d %%", percent(h.CPU), percent(maxCPU))
+		return strainSome, fmt.Sprintf("the load of its processors is %d %%, above %d %%", percent(h.CPU), percent(maxCPU))
 	default:
 		return strainNone, ""
 	}

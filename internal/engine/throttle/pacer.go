@@ -191,7 +191,7 @@ func (p *Pacer) rate() float64 {
 func (p *Pacer) stopped(now time.Time) (string, Cause) {
 	if p.said.Paused {
 		if p.said.Reason == "" {
-			return "paused by an operator: resume it", CausePaused
+			return "paused by an operator: run 'resume'", CausePaused
 		}
 		return "paused: " + p.said.Reason, CausePaused
 	}
@@ -203,7 +203,7 @@ func (p *Pacer) stopped(now time.Time) (string, Cause) {
 		return "", CauseNone
 	// Never go by an outdated measurement while a new one is on its way.
 	case p.measured.IsZero() || now.Sub(p.measured) > oldest && p.measuring:
-		return "the databases are being measured", CauseMeasuring
+		return "the load of the databases is not measured yet", CauseMeasuring
 	case p.strain == strainMost:
 		return p.why, p.by
 	default:

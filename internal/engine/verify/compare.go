@@ -117,7 +117,7 @@ func (c *Comparer) strays(ctx context.Context, src transform.View, ids []transfo
 }
 
 // groups returns the groups of a page, each once. It skips keys without a group: the copy parks
-// those of the source, and those of the target are orphans.
+// such records of the source, and such records of the target are orphans.
 func (c *Comparer) groups(page record.Page, groupOf func(string, record.Key) (transform.GroupID, bool, error)) ([]transform.GroupID, map[transform.GroupID]transform.Group) {
 	ids := make([]transform.GroupID, 0, len(page.Records))
 	groups := make(map[transform.GroupID]transform.Group, len(page.Records))

@@ -65,7 +65,7 @@ func TestLasting(t *testing.T) {
 		if took := time.Since(start); took != 3*time.Second {
 			t.Errorf("took %s, want 4 tries a second apart", took)
 		}
-		if n := len(progress); n != 4 || progress[2].Compared != rep.Compared || progress[2].Scanned == 0 || progress[3].Doing != "compares again what differs" {
+		if n := len(progress); n != 4 || progress[2].Compared != rep.Compared || progress[2].Scanned == 0 || progress[3].Doing != "compares the differing groups again" {
 			t.Errorf("progress %+v, want one of each of the 3 kinds, up to %+v, and that it compares again", progress, rep)
 		}
 	})

@@ -94,7 +94,7 @@ func (c *Comparer) Run(ctx context.Context, src, dst transform.View, s Recheck, 
 				// nearly in sync.
 				if len(differ)+len(orphans) > maxDiffering || size > maxDifferingBytes {
 					rep.Mismatched, rep.Unparked = int64(len(differ)+len(orphans)), int64(len(differ)+len(orphans))
-					return fmt.Errorf("%d groups differ and more: the target is not in sync with the source", len(differ)+len(orphans))
+					return fmt.Errorf("at least %d groups differ: the target is not in sync with the source", len(differ)+len(orphans))
 				}
 			}
 		}
@@ -107,7 +107,7 @@ func (c *Comparer) Run(ctx context.Context, src, dst transform.View, s Recheck, 
 		return rep, fmt.Errorf("verify: %w", err)
 	}
 	if progress != nil && len(differ) > 0 {
-		progress(Report{Compared: rep.Compared, Mismatched: int64(len(differ)), Doing: "compares again what differs"})
+		progress(Report{Compared: rep.Compared, Mismatched: int64(len(differ)), Doing: "compares the differing groups again"})
 	}
 	rep.Doing = ""
 	rep, err := c.recheck(ctx, src, dst, s, rep, differ)

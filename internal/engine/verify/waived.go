@@ -50,7 +50,7 @@ func (c *Comparer) leftBehind(ctx context.Context, src, dst transform.View, w Wa
 	// Transform the other way: a failure there is the reason why the switch left the group behind.
 	back, err := New(c.target, c.source, w.Back).Groups(ctx, dst, src, ids)
 	if err != nil {
-		return nil, fmt.Errorf("what was left behind: %w", err)
+		return nil, fmt.Errorf("records that were left behind: %w", err)
 	}
 	left := map[transform.GroupID]bool{}
 	for _, d := range back {

@@ -73,7 +73,7 @@ func (c *child) ready(ctx context.Context, patience time.Duration) error {
 			if err == nil {
 				return nil
 			}
-			// Keep the last real answer: the error of the expired context says nothing.
+			// Keep the last real answer: the error of the expired context has no information.
 			if ctx.Err() == nil {
 				last = err
 			}

@@ -43,7 +43,7 @@ func (r *run) show(ctx context.Context, d *deployed, p *progress) error {
 		}
 		return fmt.Errorf("watch the deployment: %w", err)
 	}
-	defer stream.Close() //nolint:errcheck // nothing more is wanted of it
+	defer stream.Close() //nolint:errcheck // the stream is not used any more
 	last := ""
 	for stream.Receive() {
 		now := stream.Msg()

@@ -40,7 +40,7 @@ type service struct {
 }
 
 // newAPI controls whether clients may write through the v2 API, which is read-only while v1 is
-// active. Before a switch back, clients must leave it, as those of any service would.
+// active. Before a switch back, clients must leave it, as clients of any service would.
 type newAPI struct {
 	wanted, seen atomic.Bool
 	writing      sync.RWMutex

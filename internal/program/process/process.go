@@ -65,7 +65,7 @@ type Process struct {
 // Start loads the configuration and connects to etcd. It returns one error that names the mistake.
 func Start(ctx context.Context, f Flags) (*Process, error) {
 	if f.Config == "" {
-		return nil, errors.New("no configuration: give one with --config FILE")
+		return nil, errors.New("no configuration given: use --config FILE")
 	}
 	level, err := zapcore.ParseLevel(f.LogLevel)
 	if err != nil {

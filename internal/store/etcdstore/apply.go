@@ -56,10 +56,10 @@ func (s *Store) fitting(a attempt) error {
 // fits returns an error if something exceeds the limits of one transaction.
 func (s *Store) fits(records, kinds, bytes int) error {
 	if records+kinds > s.most {
-		return fmt.Errorf("%w: it has %d records of %d kinds (one of an application is two, with its guard), and etcd takes %d of both in a transaction: raise its --max-txn-ops, and etcd.maxTxnOps in the configuration", record.ErrOversize, records, kinds, s.most)
+		return fmt.Errorf("%w: it has %d records of %d kinds (a record of an application counts twice, because of its guard), but etcd accepts %d of both in a transaction: raise its --max-txn-ops, and etcd.maxTxnOps in the configuration", record.ErrOversize, records, kinds, s.most)
 	}
 	if bytes > s.bytes {
-		return fmt.Errorf("%w: it has %d bytes, and etcd takes %d in a transaction: raise its --max-request-bytes, and etcd.maxRequestBytes in the configuration", record.ErrOversize, bytes, s.bytes)
+		return fmt.Errorf("%w: it has %d bytes, but etcd accepts %d in a transaction: raise its --max-request-bytes, and etcd.maxRequestBytes in the configuration", record.ErrOversize, bytes, s.bytes)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func newStream(s *Store) *stream {
 
 func (s *Store) watch(ctx context.Context, from record.Position, st *stream) (record.Stream, error) {
 	if len(from.Token) != 8 {
-		return nil, fmt.Errorf("position %x: not one of this backend", from.Token)
+		return nil, fmt.Errorf("position %x: it is from another backend", from.Token)
 	}
 	revision := int64(binary.BigEndian.Uint64(from.Token))
 	// Read the names of the collections at that revision. Later names would assign changes to the

@@ -154,16 +154,16 @@ func TestPrefixesApart(t *testing.T) {
 	refused("/bbs/eu/", "another namespace has all keys below /bbs/")
 	refused("/bbs/d/", "another namespace has all keys below /bbs/")
 	allowed("/shop/eu/v1/")
-	refused("/shop/", "somebody has keys below it already, /shop/eu/")
+	refused("/shop/", "there are other keys below it already, /shop/eu/")
 	put(t, conn, "/own/d/x")
-	refused("/own/", "somebody has keys below it already, /own/d/")
+	refused("/own/", "there are other keys below it already, /own/d/")
 	put(t, conn, "/app/i") // it only looks like one
 	allowed("/app/v1/")
 	if err := at(t, conn, "/old_dbcrehearsal/").ClaimScratch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	allowed("/old_dbcrehearsal/")
-	refused("/old_dbcrehearsal/v1/", "thrown away")
+	refused("/old_dbcrehearsal/v1/", "are deleted")
 
 	secured.application(t, "narrow", "/bbs/us/", "/app/ping")
 	if err := begins(at(t, secured.login(t, "narrow"), "/bbs/us/")); err != nil {

@@ -28,7 +28,7 @@ const (
 	BSON Format = "bson"
 )
 
-var errOwnID = errors.New("the value has a field _id, and the name of its key is that")
+var errOwnID = errors.New("the value has a field _id, but the name of its key is the _id")
 
 // document returns the value of a key as a document. It refuses values that would not re-encode to
 // the same content.
@@ -44,16 +44,16 @@ func (f Format) document(name string, value []byte) (bson.Raw, error) {
 		}
 		var d bson.D
 		if err := bson.UnmarshalExtJSON(value, false, &d); err != nil {
-			return nil, errors.New("the value is no object of JSON")
+			return nil, errors.New("the value is not a JSON object")
 		}
 		raw, err := bson.Marshal(d)
 		if err != nil {
-			return nil, errors.New("the value is no document")
+			return nil, errors.New("the value is not a document")
 		}
 		body = raw
 	}
 	if valid(body) != nil {
-		return nil, errors.New("the value is no document of BSON")
+		return nil, errors.New("the value is not a BSON document")
 	}
 	// The name of the key is the _id, so a second one would get lost.
 	if _, err := body.LookupErr("_id"); err == nil {
@@ -66,7 +66,7 @@ func (f Format) document(name string, value []byte) (bson.Raw, error) {
 		if again, err := f.value(doc); err != nil {
 			return nil, err
 		} else if back, err := f.body(again); err != nil || !bytes.Equal(back, body) {
-			return nil, errors.New("the value has something that would come back as something else")
+			return nil, errors.New("the value would change when it is written and read again")
 		}
 	}
 	return doc, nil
@@ -79,7 +79,7 @@ func valid(doc bson.Raw) error {
 		return err
 	}
 	if n, _, _ := bsoncore.ReadLength(doc); int(n) != len(doc) {
-		return fmt.Errorf("%d bytes are behind it", len(doc)-int(n))
+		return fmt.Errorf("%d bytes follow it", len(doc)-int(n))
 	}
 	return nil
 }
@@ -166,7 +166,7 @@ func appendValue(dst []byte, v bson.RawValue) ([]byte, error) {
 	case bson.TypeString:
 		s := v.StringValue()
 		if !utf8.ValidString(s) {
-			return nil, errors.New("a text is not UTF-8, and JSON has none else")
+			return nil, errors.New("a text is not UTF-8, which JSON requires")
 		}
 		return appendText(dst, s), nil
 	case bson.TypeBoolean:
@@ -209,7 +209,7 @@ func exactNumbers(value []byte) error {
 	for depth := 0; ; {
 		tok, err := dec.Token()
 		if err != nil {
-			return errors.New("the value is no object of JSON")
+			return errors.New("the value is not a JSON object")
 		}
 		switch t := tok.(type) {
 		case json.Delim:
@@ -230,7 +230,7 @@ func exactNumbers(value []byte) error {
 		}
 		if depth == 0 {
 			if dec.More() {
-				return errors.New("there is something behind the object of JSON")
+				return errors.New("there is data after the JSON object")
 			}
 			return nil
 		}
@@ -259,7 +259,7 @@ func exact(number string) bool {
 func named(key record.Key) (string, error) {
 	name, ok := key.Name()
 	if !ok {
-		return "", fmt.Errorf("its _id is of type %s, and the names of keys in etcd are texts: have the lens make one of it", bson.Type(key[0]))
+		return "", fmt.Errorf("its _id is of type %s, but the names of keys in etcd are texts: convert it in the lens", bson.Type(key[0]))
 	}
 	if !utf8.ValidString(name) {
 		return "", errors.New("its _id is not UTF-8")

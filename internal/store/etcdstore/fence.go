@@ -28,7 +28,7 @@ func (s *Store) Prepare(ctx context.Context, tok record.Token, want record.Fence
 		class = record.FenceRole
 	}
 	if want != "" && want != class {
-		return "", "", &record.UnsupportedError{What: "fence of " + tok.Name, Reason: fmt.Sprintf("etcd has none of class %s for this kind, only %s", want, class)}
+		return "", "", &record.UnsupportedError{What: "fence of " + tok.Name, Reason: fmt.Sprintf("etcd has no fence of class %s for this kind, only %s", want, class)}
 	}
 	restore := ""
 	if s.keys(tok) != nil {
@@ -43,7 +43,7 @@ func (s *Store) Prepare(ctx context.Context, tok record.Token, want record.Fence
 // an effect, and no read with one gets an answer.
 func (s *Store) Fence(ctx context.Context, f record.Fence) error {
 	if !f.Renames() || f.Class == record.FenceView {
-		return &record.UnsupportedError{What: "fence of " + f.Token.Name, Reason: fmt.Sprintf("etcd has none of class %s", f.Class)}
+		return &record.UnsupportedError{What: "fence of " + f.Token.Name, Reason: fmt.Sprintf("etcd has no fence of class %s", f.Class)}
 	}
 	if s.keys(f.Token) != nil || f.Class == record.FenceRole && standsIn(f.Token) {
 		return s.fenceKeys(ctx, f)
@@ -83,7 +83,7 @@ func (s *Store) fenceOnce(ctx context.Context, f record.Fence, move bool) error 
 		// This fence is an old one that arrived late. It must not move the kind back.
 		return fmt.Errorf("%s: it is at %s: %w", what, gate.Kvs[0].Value, record.ErrFenced)
 	case closed.Count > 0:
-		return fmt.Errorf("%s: it was given up, a new attempt needs a new name", what)
+		return fmt.Errorf("%s: it was abandoned; a new attempt needs a new name", what)
 	case taken.Count > 0:
 		return fmt.Errorf("%s: the name is taken", what)
 	case !move:
@@ -183,7 +183,7 @@ func managedAlone(f record.Fence) error {
 	if f.Class == record.FenceUUID || f.Class == "" {
 		return nil
 	}
-	return &record.UnsupportedError{What: "fence of " + f.Token.Name, Reason: fmt.Sprintf("etcd has none of class %s", f.Class)}
+	return &record.UnsupportedError{What: "fence of " + f.Token.Name, Reason: fmt.Sprintf("etcd has no fence of class %s", f.Class)}
 }
 
 // Locate returns the present name of a collection.

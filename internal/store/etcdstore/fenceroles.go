@@ -54,10 +54,10 @@ func (s *Store) grants(ctx context.Context, f record.Fence) (gs []grant, err err
 	if in == nil {
 		return nil, nil // a scratch collection: no role has permissions on it
 	}
-	noted, where, cure := []byte(f.Restore), "the record of the deployment", "find out who can write to etcd and to the databases"
+	noted, where, cure := []byte(f.Restore), "the record of the deployment", "find out which users can write to etcd and to the databases"
 	if f.Restore == "" {
 		// An earlier fence of this collection noted them.
-		where, cure = "key "+s.at.rights(f.Token.ID), "find out who can write to this etcd, and delete the key"
+		where, cure = "key "+s.at.rights(f.Token.ID), "find out which users can write to this etcd, and delete the key"
 		if noted, _, err = s.get(ctx, "rights of kind "+f.Token.Kind, s.at.rights(f.Token.ID)); err != nil || noted == nil {
 			return nil, err
 		}
@@ -69,7 +69,7 @@ func (s *Store) grants(ctx context.Context, f record.Fence) (gs []grant, err err
 	// note must give no rights to other keys.
 	for _, g := range gs {
 		if !in.holds(g) {
-			return nil, fmt.Errorf("rights of the application of kind %s: %s names keys beyond %s, so no controller wrote it: %s", f.Token.Kind, where, in.Prefix, cure)
+			return nil, fmt.Errorf("rights of the application of kind %s: %s names keys outside %s, so no controller wrote it: %s", f.Token.Kind, where, in.Prefix, cure)
 		}
 	}
 	return gs, nil
@@ -86,19 +86,19 @@ func (s *Store) prepareRoles(ctx context.Context, tok record.Token) (restore str
 		return "", s.rightsError("prepare", err)
 	}
 	if !status.Enabled {
-		return "", refuse("etcd has its authentication off, and nothing keeps the application out: give it a user and a role of its own, and turn authentication on")
+		return "", refuse("authentication is off in etcd, so nothing can stop the application: give the application its own user and role, and turn authentication on")
 	}
 	gs, err := s.writers(ctx, in.Prefix)
 	if err != nil {
 		return "", err
 	}
 	if len(gs) == 0 {
-		return "", refuse(fmt.Sprintf("no role may write below %s, so the application's is not known: grant it: etcdctl role grant-permission ROLE --prefix=true readwrite %s", in.Prefix, in.Prefix))
+		return "", refuse(fmt.Sprintf("no role may write below %s, so the role of the application is unknown: grant it: etcdctl role grant-permission ROLE --prefix=true readwrite %s", in.Prefix, in.Prefix))
 	}
 	// A fence revokes a grant as a whole, so a grant beyond these keys would break other uses.
 	for _, g := range gs {
 		if !in.holds(g) {
-			return "", refuse(fmt.Sprintf("role %s may write more than the keys below %s, and all of that would be taken away: grant it these by themselves, and revoke the rest or grant that in parts", g.Role, in.Prefix))
+			return "", refuse(fmt.Sprintf("role %s may write more than the keys below %s, and the fence would revoke all of it: grant these keys separately, and revoke the rest or grant it separately", g.Role, in.Prefix))
 		}
 	}
 	b, err := json.Marshal(gs)
@@ -190,7 +190,7 @@ func (s *Store) permit(ctx context.Context, gs []grant, write bool, before func(
 // rightsError wraps the error of a request about users and roles.
 func (s *Store) rightsError(what string, err error) error {
 	if errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied) {
-		return &record.UnsupportedError{What: what, Reason: "the user of the controllers may not: only one with the role root changes roles, and a fence of an application's keys does: etcdctl user grant-role USER root"}
+		return &record.UnsupportedError{What: what, Reason: "the user of the controllers lacks the right: a fence of an application's keys changes roles, and only a user with the role root can do that: etcdctl user grant-role USER root"}
 	}
 	if etcdconn.Refused(err) {
 		return fmt.Errorf("%s: %w", what, s.conn.Denied(err))

@@ -25,7 +25,7 @@ func checkKeys(prefix string, fixed map[string]Keys) error {
 	taken := map[string]string{prefix: "the prefix of the namespace"}
 	for kind, in := range fixed {
 		if !strings.HasSuffix(in.Prefix, "/") || in.Prefix == "/" {
-			return fmt.Errorf("keys of kind %s: %q: they must have a prefix that ends with a slash", kind, in.Prefix)
+			return fmt.Errorf("keys of kind %s: %q: the prefix must end with a slash", kind, in.Prefix)
 		}
 		if in.Format != JSON && in.Format != BSON {
 			return fmt.Errorf("keys of kind %s: format %q: want %s or %s", kind, in.Format, JSON, BSON)
@@ -33,7 +33,7 @@ func checkKeys(prefix string, fixed map[string]Keys) error {
 		// With overlapping prefixes one key would belong to two kinds.
 		for other, what := range taken {
 			if strings.HasPrefix(in.Prefix, other) || strings.HasPrefix(other, in.Prefix) {
-				return fmt.Errorf("keys of kind %s: %q meets %q, %s", kind, in.Prefix, other, what)
+				return fmt.Errorf("keys of kind %s: %q overlaps %q, %s", kind, in.Prefix, other, what)
 			}
 		}
 		taken[in.Prefix] = "that of kind " + kind
@@ -148,7 +148,7 @@ func (s *Store) found(g gates, kv *mvccpb.KeyValue) (state, error) {
 	name := strings.TrimPrefix(string(kv.Key), in.Prefix)
 	doc, err := in.Format.document(name, kv.Value)
 	if err == nil && kv.Lease != 0 {
-		err = errors.New("its key has a lease, and would be gone when that expires: no record can be: write it without one")
+		err = errors.New("its key has a lease and would be deleted when the lease expires: write it without a lease")
 	}
 	// Return an unreadable record instead of failing, so that the engine can park it alone.
 	if err != nil {
@@ -205,7 +205,7 @@ func names(rg record.Range) (from, to string, none bool) {
 func (s *Store) refuseClient(toks ...record.Token) error {
 	for _, tok := range toks {
 		if s.keys(tok) != nil {
-			return &record.UnsupportedError{What: "kind " + tok.Kind, Reason: "an application writes it itself, and no service does"}
+			return &record.UnsupportedError{What: "kind " + tok.Kind, Reason: "only its application may write it, not a service"}
 		}
 	}
 	return nil

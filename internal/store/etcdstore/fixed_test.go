@@ -297,7 +297,7 @@ func TestWhatAFenceOfRolesStops(t *testing.T) {
 	for _, r := range page.Records {
 		said[r.Key.String()] = fmt.Sprint(r.Err)
 	}
-	if len(said) != 3 || said["a"] != "<nil>" || !strings.Contains(said["leased"], "lease") || !strings.Contains(said["text"], "no object of JSON") || strings.Contains(said["text"], "secret") {
+	if len(said) != 3 || said["a"] != "<nil>" || !strings.Contains(said["leased"], "lease") || !strings.Contains(said["text"], "not a JSON object") || strings.Contains(said["text"], "secret") {
 		t.Errorf("records: %v", said)
 	}
 	f := o.fence(t, "orders.n1")
@@ -362,7 +362,7 @@ func (o orders) upheld(t *testing.T, f record.Fence) {
 	ctx := t.Context()
 	f.Token.Name = f.To
 	for what, do := range map[string]func() error{
-		"role shop was given": func() error {
+		"role shop got": func() error {
 			return second(o.root.RoleGrantPermission(ctx, "shop", "/app/orders/", "/app/orders0", clientv3.PermissionType(clientv3.PermReadWrite)))
 		},
 		"authentication was turned off": func() error { return second(o.root.AuthDisable(ctx)) },
@@ -419,7 +419,7 @@ func TestForgedRights(t *testing.T) {
 			"a fence with such rights": o.store.Fence(ctx, forged),
 			"the end of such a fence":  o.store.Unfence(ctx, forged),
 		} {
-			if err == nil || !strings.Contains(err.Error(), "names keys beyond /app/orders/") {
+			if err == nil || !strings.Contains(err.Error(), "names keys outside /app/orders/") {
 				t.Errorf("%s: %s: %v", what, by, err)
 			}
 		}
@@ -479,8 +479,8 @@ func TestFenceOfRolesIsRefused(t *testing.T) {
 	if _, err := o.root.AuthDisable(ctx); err != nil {
 		t.Fatal(err)
 	}
-	refused("no authentication", o.store, "authentication off")
-	if _, err := o.store.Provision(ctx, record.KindSpec{Name: "others", Fixed: true}, "others.n1"); err == nil || !strings.Contains(err.Error(), "not said where") {
+	refused("no authentication", o.store, "authentication is off")
+	if _, err := o.store.Provision(ctx, record.KindSpec{Name: "others", Fixed: true}, "others.n1"); err == nil || !strings.Contains(err.Error(), "in etcd is unknown") {
 		t.Errorf("a kind without keys: %v", err)
 	}
 }

@@ -18,7 +18,7 @@ import (
 var _ record.Monitor = (*Store)(nil)
 
 // errFull stops bulk work, which could only wait.
-var errFull = errors.New("etcd is full, and takes no writes: " + etcdconn.MakeRoom)
+var errFull = errors.New("etcd is full and accepts no writes: " + etcdconn.MakeRoom)
 
 // Health measures the duration of a linearizable read. Such a read waits for a majority and for the
 // application of earlier writes, so it grows with etcd's load. Other values are unknown.
@@ -65,7 +65,7 @@ func (s *Store) Survey(ctx context.Context) (record.Survey, error) {
 		UUIDs: true, NoCPU: true,
 		MaxDocument: s.bytes - perRecord, MaxGroup: s.most, GuardsCount: true, MaxBytes: s.bytes, PerRecord: perRecord,
 		Raise:        "raise its --max-request-bytes or --max-txn-ops, and etcd.maxRequestBytes or etcd.maxTxnOps in the configuration",
-		OplogProblem: "etcd does not tell how long it keeps history: see to it that its --auto-compaction-retention is longer than a controller may be away",
+		OplogProblem: "etcd does not report how long it keeps history: set its --auto-compaction-retention longer than a controller may be down",
 	}
 	for _, m := range members {
 		// The oldest member limits the features of the cluster.

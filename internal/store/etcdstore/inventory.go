@@ -110,7 +110,7 @@ func (s *Store) remove(ctx context.Context, what string, own []string, cmps ...c
 // the prefix it checks only keys that the user may read.
 func (s *Store) alone(ctx context.Context) (still []clientv3.Cmp, err error) {
 	refuse := func(format string, args ...any) error {
-		return &record.UnsupportedError{What: "prefix " + s.at.all(), Reason: fmt.Sprintf(format, args...) + ": give each of them a prefix of its own (etcd.prefix), of which none is below another"}
+		return &record.UnsupportedError{What: "prefix " + s.at.all(), Reason: fmt.Sprintf(format, args...) + ": give each of them its own prefix (etcd.prefix), none below another"}
 	}
 	for i := range len(s.at.all()) - 1 {
 		above := layout(s.at.all()[:i+1])
@@ -125,7 +125,7 @@ func (s *Store) alone(ctx context.Context) (still []clientv3.Cmp, err error) {
 			case err != nil:
 				return nil, err
 			case key == above.scratch() && string(value) == scratchMade:
-				return nil, refuse("below %s are the scratch keys of a rehearsal, which are thrown away", above.all())
+				return nil, refuse("the keys below %s are scratch keys of a rehearsal, which are deleted", above.all())
 			case key == above.identity() && identityForm.Match(value):
 				return nil, refuse("another namespace has all keys below %s", above.all())
 			default:
@@ -139,7 +139,7 @@ func (s *Store) alone(ctx context.Context) (still []clientv3.Cmp, err error) {
 		return nil, err
 	}
 	if len(others) > 0 {
-		return nil, refuse("somebody has keys below it already, %s", some(others))
+		return nil, refuse("there are other keys below it already, %s", some(others))
 	}
 	return append(still, clientv3.Compare(clientv3.ModRevision(s.at.all()).WithPrefix(), "<", revision+1)), nil
 }

@@ -50,5 +50,5 @@ func keyFrom(text string) (record.Key, error) {
 			return record.Key(text[end-4-n : end-4]), nil
 		}
 	}
-	return "", fmt.Errorf("key %q is none of a record", text)
+	return "", fmt.Errorf("key %q is not the key of a record", text)
 }

@@ -121,7 +121,7 @@ func (s *Store) Require(ctx context.Context, toks []record.Token, l record.Label
 		g := gates{}
 		for _, tok := range part {
 			if tok.Fixed {
-				return &record.UnsupportedError{What: "label of " + tok.Name, Reason: "it is of a fixed-name kind, whose application writes what it likes"}
+				return &record.UnsupportedError{What: "label of " + tok.Name, Reason: "it has a fixed-name kind, whose application may write anything"}
 			}
 			g[tok.ID] = tok
 		}

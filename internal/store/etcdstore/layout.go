@@ -110,7 +110,7 @@ func (e envelope) bytes() string {
 func open(b []byte) (e envelope, err error) {
 	// An unknown flag could change the meaning of the rest.
 	if len(b) < 10 || b[0] != format || b[1]&^(hasGuard|hasDocument) != 0 {
-		return e, errors.New("the value is not one that this version writes: a newer one has, or somebody else")
+		return e, errors.New("this version does not write such values: a newer version or somebody else wrote it")
 	}
 	has := b[1]
 	e.wall, b = int64(binary.BigEndian.Uint64(b[2:])), b[10:]
@@ -128,7 +128,7 @@ func open(b []byte) (e envelope, err error) {
 			return e, fmt.Errorf("document: %w", err)
 		}
 	} else if len(b) > 0 {
-		return e, errors.New("the value has more than it says")
+		return e, errors.New("the value is longer than it declares")
 	}
 	return e, nil
 }

@@ -105,7 +105,7 @@ func (s *Store) PutMark(ctx context.Context, m record.Mark) error {
 		return err
 	}
 	if !resp.Succeeded {
-		return fmt.Errorf("mark of %s is another by now: %w", m.Owner, record.ErrMismatch)
+		return fmt.Errorf("mark of %s has changed meanwhile: %w", m.Owner, record.ErrMismatch)
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func (s *Store) Check(ctx context.Context) error {
 			return fmt.Errorf("check etcd: version %q: %w", status.Version, err)
 		}
 		if slices.Compare(have, oldest) < 0 {
-			return &record.UnsupportedError{What: "etcd " + status.Version, Reason: "version 3.5.13 or later is needed: before it watches may lose changes"}
+			return &record.UnsupportedError{What: "etcd " + status.Version, Reason: "version 3.5.13 or later is needed: in earlier versions watches may lose changes"}
 		}
 	}
 	if slices.ContainsFunc(members, full) {
@@ -76,7 +76,7 @@ func (s *Store) refuse(kind record.KindSpec, name string) error {
 	_, known := s.fixed[kind.Name]
 	switch {
 	case kind.Fixed && !known && !strings.HasPrefix(name, sweepable):
-		return &record.UnsupportedError{What: "kind " + kind.Name, Reason: "it is not said where in etcd its application has its keys: give its prefix and format in etcd.kinds of that version"}
+		return &record.UnsupportedError{What: "kind " + kind.Name, Reason: "the place of the application's keys in etcd is unknown: give its prefix and format in etcd.kinds of that version"}
 	case len(kind.Shape.Indexes) > 0:
 		return &record.UnsupportedError{What: "kind " + kind.Name, Reason: fmt.Sprintf("etcd has no indexes, and the kind declares %s: drop it from the version that is in etcd", record.IndexName(kind.Shape.Indexes[0]))}
 	case len(kind.Shape.Options) > 0:
@@ -195,11 +195,11 @@ func (s *Store) Provision(ctx context.Context, kind record.KindSpec, name string
 					return record.Token{}, err
 				}
 				if at != name {
-					return record.Token{}, &record.UnsupportedError{What: "kind " + kind.Name, Reason: fmt.Sprintf("the keys below %s are that of collection %s already", in.Prefix, at)}
+					return record.Token{}, &record.UnsupportedError{What: "kind " + kind.Name, Reason: fmt.Sprintf("the keys below %s belong to collection %s already", in.Prefix, at)}
 				}
 				// A new target must be empty, or its content would mix with the application's keys.
 			} else if there {
-				return record.Token{}, &record.UnsupportedError{What: "kind " + kind.Name, Reason: fmt.Sprintf("there are keys below %s already, and they are needed for it: remove them, or use others", in.Prefix)}
+				return record.Token{}, &record.UnsupportedError{What: "kind " + kind.Name, Reason: fmt.Sprintf("there are keys below %s already, but the kind needs this prefix: remove the keys, or use another prefix", in.Prefix)}
 			}
 		}
 		if err := s.make(ctx, tok); err != nil {

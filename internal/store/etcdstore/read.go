@@ -94,7 +94,7 @@ func (s *Store) gated(ctx context.Context, g gates, ops []clientv3.Op) (found []
 // or this one was restored from a backup.
 func notBefore(revision int64, v record.Version) error {
 	if revision < revisionOf(v) {
-		return fmt.Errorf("read not before %s: the cluster has come to %s only: it is another one, or was restored", v, versionAt(revision))
+		return fmt.Errorf("read not before %s: the cluster is only at %s: it is another cluster, or was restored", v, versionAt(revision))
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func (s *Store) scratchThere(ctx context.Context) (bool, error) {
 	}
 	// Without our mark, the keys belong to somebody else and must stay.
 	if resp.Count > 0 {
-		return false, errors.New("it holds keys that are not a rehearsal's: remove them, or give the version another etcd.prefix")
+		return false, errors.New("it has keys that do not belong to a rehearsal: remove them, or give the version another etcd.prefix")
 	}
 	return false, nil
 }

@@ -63,7 +63,7 @@ type Store struct {
 // New returns the namespace below a prefix. The caller closes the connection.
 func New(conn *etcdconn.Conn, cfg Config) (*Store, error) {
 	if !strings.HasSuffix(cfg.Prefix, "/") {
-		return nil, fmt.Errorf("prefix %q: it must end with a slash, or it would contain that of others", cfg.Prefix)
+		return nil, fmt.Errorf("prefix %q: it must end with a slash, or it would contain other prefixes", cfg.Prefix)
 	}
 	if cfg.Operations <= 0 {
 		cfg.Operations = defaultOperations
@@ -190,7 +190,7 @@ func (s *Store) states(ctx context.Context, g gates, keys []string) (map[string]
 var errBehind = errors.New("the records have changed meanwhile")
 
 // errTooLarge means that etcd accepts less than the configuration states.
-var errTooLarge = fmt.Errorf("%w: etcd takes less in a request than etcd.maxRequestBytes and etcd.maxTxnOps in the configuration say: raise its --max-request-bytes and --max-txn-ops, or lower these", record.ErrOversize)
+var errTooLarge = fmt.Errorf("%w: etcd accepts less in a request than etcd.maxRequestBytes and etcd.maxTxnOps in the configuration: raise its --max-request-bytes and --max-txn-ops, or lower these settings", record.ErrOversize)
 
 // commit runs the operations if all comparisons hold. It returns ErrFenced if a gate has changed,
 // and errBehind if another key has changed.
@@ -254,7 +254,7 @@ func (s *Store) checkDoc(tok record.Token, key record.Key, doc bson.Raw) error {
 	}
 	// etcd would refuse the whole transaction, and other groups with it.
 	if s.slot(tok, key).weight(len(doc)) > s.bytes {
-		return fmt.Errorf("%w: the document has %d bytes, and etcd takes %d in a request: raise its --max-request-bytes, and etcd.maxRequestBytes in the configuration", record.ErrOversize, len(doc), s.bytes)
+		return fmt.Errorf("%w: the document has %d bytes, but etcd accepts %d in a request: raise its --max-request-bytes, and etcd.maxRequestBytes in the configuration", record.ErrOversize, len(doc), s.bytes)
 	}
 	if in != nil {
 		return nil

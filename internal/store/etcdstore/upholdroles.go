@@ -44,7 +44,7 @@ func (s *Store) upholdKeys(ctx context.Context, f record.Fence) (found []record.
 	for _, g := range gs {
 		// Revoking a wider grant would affect other keys, so report it and leave it to an operator.
 		if !in.holds(g) {
-			found = append(found, record.Breach{What: "role " + g.Role + " was given the right to write these keys among others, which is not taken away: revoke it"})
+			found = append(found, record.Breach{What: "role " + g.Role + " got the right to write these keys among others, and controllers do not revoke it: revoke it yourself"})
 			continue
 		}
 		// The fence may have ended since, which restores the permission. If it ends between this
@@ -61,7 +61,7 @@ func (s *Store) upholdKeys(ctx context.Context, f record.Fence) (found []record.
 		if err != nil {
 			return found, err
 		}
-		found = append(found, record.Breach{What: "role " + g.Role + " was given the right to write", Count: n})
+		found = append(found, record.Breach{What: "role " + g.Role + " got the right to write", Count: n})
 	}
 	return found, s.permitAsNamed(ctx, f.Token, taken)
 }
@@ -95,7 +95,7 @@ func (s *Store) upholdGiven(ctx context.Context, tok record.Token) (found []reco
 		next = clientv3.OpDelete(key)
 	}
 	_, err = s.write(ctx, what, []clientv3.Cmp{unchanged(key, mod)}, []clientv3.Op{next}, nil)
-	return []record.Breach{{What: "a controller that had stood still has given the application its right to write, for a moment: what it has deleted meanwhile is not counted", Count: n}}, err
+	return []record.Breach{{What: "a controller that was paused gave the application its right to write back for a moment; its deletes in that time are not counted", Count: n}}, err
 }
 
 // late returns the number of an application's records that another client has written since the

@@ -56,7 +56,7 @@ func (s *Store) stream(ctx context.Context, from record.Position, st *stream) (r
 	}
 	// The position comes from another cluster.
 	if seq > s.cluster.end() {
-		return nil, fmt.Errorf("watch from %s: the log has not come so far", from.At)
+		return nil, fmt.Errorf("watch from %s: the log is not that far", from.At)
 	}
 	st.store, st.next, st.restores, st.closed = s, seq, s.cluster.restores, make(chan struct{})
 	return st, nil

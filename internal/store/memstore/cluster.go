@@ -201,7 +201,7 @@ func (c *Cluster) snapshot(notBefore record.Version) (uint64, error) {
 	}
 	// Fail instead of returning an older snapshot.
 	if clockOf(notBefore) > newest {
-		return 0, fmt.Errorf("read not before %s: the server has come to %s", notBefore, versionAt(newest))
+		return 0, fmt.Errorf("read not before %s: the server is only at %s", notBefore, versionAt(newest))
 	}
 	return max(c.oldestSnapshot(), clockOf(notBefore)), nil
 }

@@ -96,7 +96,7 @@ func (s *Store) fenceByRename(f record.Fence, col *collection) error {
 			return fmt.Errorf("fence %s to %s: it is at %s: %w", f.Token.Name, f.To, col.name, record.ErrFenced)
 		}
 		if col.closed[f.To] {
-			return fmt.Errorf("fence %s to %s: it was given up, a new attempt needs a new name", f.Token.Name, f.To)
+			return fmt.Errorf("fence %s to %s: it was abandoned; a new attempt needs a new name", f.Token.Name, f.To)
 		}
 		// A rename must never replace another collection.
 		if s.db.byName[f.To] != nil || (s.db.views[f.To] != nil && s.db.views[f.To] != col) {
@@ -202,7 +202,7 @@ func (s *Store) Uphold(ctx context.Context, f record.Fence, known []string) ([]r
 			found = append(found, record.Breach{What: "the view was removed"})
 		case orphan == col:
 			s.cluster.rename(s.db, col, f.To)
-			found = append(found, record.Breach{What: "the collection was given its name back"})
+			found = append(found, record.Breach{What: "the collection got its name back"})
 		default:
 			// Never drop this collection: it may hold acknowledged writes.
 			s.cluster.rename(s.db, orphan, asidePrefix+own+"."+orphan.id)
@@ -230,7 +230,7 @@ func (s *Store) Uphold(ctx context.Context, f record.Fence, known []string) ([]r
 				count++
 			}
 		}
-		found = append(found, record.Breach{What: "a collection was made under the name", Aside: name, Count: count})
+		found = append(found, record.Breach{What: "a collection was created under the name", Aside: name, Count: count})
 	}
 	return found, nil
 }

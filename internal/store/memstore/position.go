@@ -32,7 +32,7 @@ func (c *Cluster) positionAt(seq int) record.Position {
 
 func seqOf(p record.Position) (int, error) {
 	if len(p.Token) != 8 {
-		return 0, fmt.Errorf("position %x: not one of this backend", p.Token)
+		return 0, fmt.Errorf("position %x: it is from another backend", p.Token)
 	}
 	return int(binary.BigEndian.Uint64(p.Token)), nil
 }

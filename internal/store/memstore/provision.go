@@ -139,7 +139,7 @@ func (s *Store) buildIndex(col *collection, spec []byte) error {
 func sameIndex(have, want bson.Raw) error {
 	if what := record.DifferentIndex(have, want); what != "" {
 		name := record.IndexName(have)
-		return &record.IndexConflict{Index: name, Text: fmt.Sprintf("index %s is there and differs from the declared one: %s", name, what)}
+		return &record.IndexConflict{Index: name, Text: fmt.Sprintf("index %s exists and differs from the declared one: %s", name, what)}
 	}
 	return nil
 }

@@ -250,7 +250,7 @@ func (n *Namespace) applyOnce(ctx context.Context, j *job, groups []int, how att
 		// A record that our snapshot never shows has an _id that only the server takes for equal.
 		if errors.As(err, &exists) {
 			if met[exists.group]++; met[exists.group] == existsTries {
-				return &refusal{group: exists.group, err: fmt.Errorf("%w: another record of the target has this _id to the server, and a name that differs from it: delete that one", exists.err)}
+				return &refusal{group: exists.group, err: fmt.Errorf("%w: the server treats the _id of another record of the target as equal, although its name differs: delete that record", exists.err)}
 			}
 		}
 		if noRoom(err) {

@@ -262,7 +262,7 @@ func (n *Namespace) isMongos(ctx context.Context) (bool, error) {
 func (n *Namespace) hello(ctx context.Context) (bson.Raw, error) {
 	raw, err := n.admin().RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Raw()
 	if err != nil {
-		return nil, fmt.Errorf("ask the server what it is: %w", err)
+		return nil, fmt.Errorf("ask the server for its type: %w", err)
 	}
 	return raw, nil
 }

@@ -99,14 +99,14 @@ func (s *stream) event(raw bson.Raw, batch *record.ChangeBatch) (change record.C
 		if s.kinds[kind] {
 			return change, false, fmt.Errorf("watch: %w", &record.ReplacedError{Kind: kind, What: e.coll + " was dropped"})
 		}
-		return change, false, fmt.Errorf("watch: %w: collection %s was dropped, and one made anew under its name is another one: "+
-			"put it back, or run 'dbcontroller recover'", record.ErrBroken, e.coll)
+		return change, false, fmt.Errorf("watch: %w: collection %s was dropped; a collection recreated under its name is another collection: "+
+			"restore it, or run 'dbcontroller recover'", record.ErrBroken, e.coll)
 	case "reshardCollection":
 		// Resharding keeps all documents but gives the collection another UUID.
 		if !s.kinds[kind] || !current {
 			return change, false, nil
 		}
-		return change, false, fmt.Errorf("watch: %w", &record.ReplacedError{Kind: kind, What: e.coll + " was moved or resharded, which makes the collection anew"})
+		return change, false, fmt.Errorf("watch: %w", &record.ReplacedError{Kind: kind, What: e.coll + " was moved or resharded, which recreates the collection"})
 	case "dropDatabase", "invalidate":
 		// The database had none of the kinds left: drops of the kinds arrive earlier.
 		return change, false, fmt.Errorf("watch: %w: the stream was ended by %s", record.ErrHistoryLost, e.op)

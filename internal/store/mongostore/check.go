@@ -56,7 +56,7 @@ func (n *Namespace) checkServer(ctx context.Context) error {
 	if set == "" && msg != "isdbgrid" {
 		return &record.UnsupportedError{
 			What: "server at " + n.location,
-			Reason: "it is a standalone, which has no change streams and no transactions; " +
+			Reason: "it is a standalone server, without change streams and transactions; " +
 				"start mongod with --replSet rs0, then run rs.initiate() once (one node is enough)",
 		}
 	}
@@ -113,7 +113,7 @@ func (n *Namespace) checkChangeStream(ctx context.Context) error {
 	case err != nil && worthRepeating(err):
 		return fmt.Errorf("check %s: open change stream: %w", n.location, n.reachable(err))
 	case err != nil:
-		return &record.UnsupportedError{What: "server at " + n.location, Reason: "change streams cannot be opened: " + err.Error()}
+		return &record.UnsupportedError{What: "server at " + n.location, Reason: "cannot open change streams: " + err.Error()}
 	}
 	// Close the cursor now. An idle cursor costs the server resources until it times out.
 	if id, ok := raw.Lookup("cursor", "id").AsInt64OK(); ok && id != 0 {
@@ -185,8 +185,8 @@ func (n *Namespace) checkKill(ctx context.Context) {
 		}}}}}}).Err()
 	}
 	if err != nil {
-		n.log.Warn("open transactions cannot be ended at a fence, which then waits for them; "+
-			"grant inprog and killAnySession on the cluster (the role that 'dbcontroller roles' prints has them)",
+		n.log.Warn("a fence cannot end open transactions and waits for them; "+
+			"grant inprog and killAnySession on the cluster (the role from 'dbcontroller roles' has them)",
 			zap.String("location", n.location), zap.Error(err))
 	}
 }

@@ -178,7 +178,7 @@ func (c *Client) check(tok record.Token) error {
 	case tok.Fixed:
 		return &record.UnsupportedError{
 			What:   "collection " + c.ns.name + "." + tok.Name,
-			Reason: "it is of a fixed-name kind, which its application reads and writes directly",
+			Reason: "it has a fixed-name kind, which its application reads and writes directly",
 		}
 	}
 	return nil

@@ -117,7 +117,7 @@ func (c *Client) absent(ctx context.Context, stmts []statement) ([]statement, er
 	for _, s := range stmts {
 		live, err := c.find(ctx, s.tok, s.live(), nil)
 		if err != nil {
-			return nil, classify("look for what is there", err)
+			return nil, classify("look for an existing document", err)
 		}
 		if live == nil {
 			absent = append(absent, s)

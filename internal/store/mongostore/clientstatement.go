@@ -49,7 +49,7 @@ func (c *Client) statement(toks record.Tokens, m record.Mutation) (statement, er
 	// An empty path stands for the whole document.
 	if m.Match != nil && m.Match.Path == "" {
 		if m.Match.Value.Type != bson.TypeEmbeddedDocument {
-			return s, errors.New("mutation matches a whole document with what is none")
+			return s, errors.New("mutation matches a whole document with an invalid document")
 		}
 		if s.whole, _, err = stored(m.Key, m.Match.Value.Value, nil); err != nil {
 			return s, fmt.Errorf("mutation matches a document: %w", err)
@@ -71,7 +71,7 @@ func (c *Client) statement(toks record.Tokens, m record.Mutation) (statement, er
 	}
 	// Document and condition travel in one statement, which has one limit.
 	if size := s.size(); size > maxStatement {
-		return s, fmt.Errorf("%w: document and condition have %d bytes, and MongoDB takes %d together: make them smaller", record.ErrOversize, size, maxStatement)
+		return s, fmt.Errorf("%w: document and condition together have %d bytes, but MongoDB accepts %d: make them smaller", record.ErrOversize, size, maxStatement)
 	}
 	return s, nil
 }

@@ -35,7 +35,7 @@ func (n *Namespace) describe(ctx context.Context, kind record.KindSpec, name str
 	info := record.Info{Token: record.Token{Kind: kind.Name, Name: name, Fixed: kind.Fixed}}
 	if size := len(n.name) + len(".") + len(name); size > maxNamespace {
 		return info, &record.UnsupportedError{What: "collection " + n.name + "." + name,
-			Reason: fmt.Sprintf("its name is too long: with the database's it has %d bytes, and MongoDB takes %d", size, maxNamespace)}
+			Reason: fmt.Sprintf("its name is too long: with the name of the database it has %d bytes, but MongoDB accepts %d", size, maxNamespace)}
 	}
 	c, err := n.collectionNamed(ctx, name)
 	if err != nil || c == nil {
@@ -79,7 +79,7 @@ func (n *Namespace) refuse(ctx context.Context, c *collection) error {
 	if c.retired() {
 		return &record.UnsupportedError{
 			What: "collection " + n.name + "." + c.Name, Retired: true,
-			Reason: "it is the view that a completed version left, so that applications which still use its name get an error",
+			Reason: "it is the view that 'complete' left, so that applications that still use the name get an error",
 		}
 	}
 	if c.Type == "view" && c.fenceMark() != "" {
@@ -106,22 +106,22 @@ func checkOptions(what string, options bson.Raw) error {
 		var reason string
 		switch e.Key() {
 		case "capped", "size", "max":
-			reason = "it is capped: documents vanish without a trace in the changes and cannot be replaced by larger ones"
+			reason = "it is capped: MongoDB removes documents without a change event, and larger documents cannot replace them"
 		case "timeseries":
-			reason = "it is a time series, whose measurements have no _id of their own"
+			reason = "it is a time series, and its measurements have no unique _id"
 		case "viewOn", "pipeline":
 			reason = "it is a view"
 		case "encryptedFields":
 			reason = "it is encrypted (queryable encryption): its state collections cannot be carried over"
 		case "clusteredIndex":
-			reason = "it is clustered: guards and range scans have not been proved on clustered collections"
+			reason = "it is clustered: guards and range scans are not tested on clustered collections"
 		case "collation":
 			// The simple collation may be spelled out.
 			collation, _ := e.Value().DocumentOK()
 			if locale, _ := collation.Lookup("locale").StringValueOK(); locale == "simple" {
 				continue
 			}
-			reason = "it has a collation of its own, under which different names are equal; only the simple one is served"
+			reason = "it has its own collation, which can treat different names as equal; only the simple collation is supported"
 		default:
 			continue
 		}

@@ -132,7 +132,7 @@ func (n *Namespace) chooseManaged(ctx context.Context, tok record.Token, want re
 			// validator stops.
 			return "", "", &record.UnsupportedError{
 				What:   fmt.Sprintf("fence class validator for %s.%s", n.name, tok.Name),
-				Reason: "the server checks collection UUIDs, use class uuid, which stops deletes too",
+				Reason: "the server checks collection UUIDs: use class uuid, which refuses deletes too",
 			}
 		}
 		return record.FenceUUID, "", nil
@@ -269,7 +269,7 @@ func (n *Namespace) untilDoneBy(ctx context.Context, ns string, kill func(ctx co
 			// Warn once, or a long fence would fill the log.
 			if killErr != nil && !warned {
 				warned = true
-				n.log.Warn("cannot kill the transactions that hold up a fence",
+				n.log.Warn("cannot kill the transactions that delay a fence",
 					zap.String("collection", ns), zap.Error(killErr))
 			}
 			// The lock is free now: retry at once, while it is.

@@ -32,7 +32,7 @@ func (n *Namespace) probeWriteBlock(ctx context.Context) error {
 		return refused
 	}
 	if mode != blockOff {
-		refused.Reason = "the cluster blocks user writes already, or cannot: it is not for us to remove"
+		refused.Reason = "the cluster blocks user writes already, or cannot block them; controllers do not remove a block of others"
 		return refused
 	}
 	var status struct {
@@ -106,7 +106,7 @@ func (n *Namespace) fenceWriteBlock(ctx context.Context, f record.Fence) error {
 			return err
 		}
 		if mode != blockOn {
-			return errors.New("the write block was no longer there when it was confirmed")
+			return errors.New("the write block was missing when the controller confirmed it")
 		}
 		return nil
 	})

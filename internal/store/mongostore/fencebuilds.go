@@ -26,7 +26,7 @@ import (
 //     could otherwise wait for hours.
 
 // errBuilding reports that an index build blocks an operation.
-var errBuilding = errors.New("an index of the collection is being built, which no rename can pass")
+var errBuilding = errors.New("an index of the collection is being built, and a rename must wait for it")
 
 // building returns the names of the indexes under construction, by build.
 func (n *Namespace) building(ctx context.Context, name string) (map[string][]string, error) {
@@ -92,7 +92,7 @@ func (n *Namespace) stopBuilds(ctx context.Context, name string) error {
 		return err
 	}
 	for _, indexes := range builds {
-		n.log.Warn("ending an index build that keeps clients from writing", zap.String("collection", n.name+"."+name), zap.Strings("indexes", indexes))
+		n.log.Warn("ending an index build that blocks writes of clients", zap.String("collection", n.name+"."+name), zap.Strings("indexes", indexes))
 		err := n.db.RunCommand(ctx, bson.D{{Key: "dropIndexes", Value: name}, {Key: "index", Value: indexes}}).Err()
 		// The build may have ended by itself.
 		if err != nil && !hasCode(err, codeIndexNotFound, codeNamespaceNotFound) {
@@ -122,7 +122,7 @@ func (n *Namespace) Hindrances(ctx context.Context, toks []record.Token) ([]reco
 				names = append(names, indexes...)
 			}
 			if slices.Sort(names); len(names) > 0 {
-				builds[i] = record.Hindrance{Kind: tok.Kind, What: fmt.Sprintf("the build of index %s on %s.%s: wait for its end, or stop it with dropIndexes",
+				builds[i] = record.Hindrance{Kind: tok.Kind, What: fmt.Sprintf("the build of index %s on %s.%s: wait until it ends, or stop it with dropIndexes",
 					strings.Join(names, ", "), n.name, tok.Name)}
 			}
 			return nil

@@ -49,7 +49,7 @@ func (n *Namespace) Ready(ctx context.Context, fs []record.Fence) error {
 	for _, f := range gated(fs) {
 		g.Go(func() error {
 			if err := n.unlessEnded(ctx, f); err != nil {
-				return fmt.Errorf("make ready for the fence %s in %s: %w", f.To, n.name, err)
+				return fmt.Errorf("prepare the fence %s in %s: %w", f.To, n.name, err)
 			}
 			return nil
 		})
@@ -174,7 +174,7 @@ func (n *Namespace) throughGate(ctx context.Context, f record.Fence) (struct{}, 
 }
 
 // errTogether reports that one or more of several fences in one command failed.
-var errTogether = errors.New("fences that were set together")
+var errTogether = errors.New("fences were set together")
 
 // passOp returns the operation that passes the gate of a fence. An applyOps that begins with it
 // does nothing once the fence was removed.

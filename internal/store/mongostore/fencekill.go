@@ -32,7 +32,7 @@ func (n *Namespace) killHolders(ctx context.Context, ns string) (int, error) {
 	var holders map[string]bool // nil: unknown
 	if ns != wholeServer {
 		if holders, err = n.lockHolders(ctx, ns); err != nil {
-			n.log.Debug("holders of a lock are not known exactly", zap.Error(err))
+			n.log.Debug("cannot identify the holders of a lock exactly", zap.Error(err))
 		}
 	}
 	return n.killTransactions(ctx, open, "held up a fence of "+ns, func(txn openTransaction) bool {

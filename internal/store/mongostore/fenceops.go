@@ -10,7 +10,7 @@ import (
 )
 
 // errWholeServer marks a command that gave up waiting for the lock of the whole server.
-var errWholeServer = errors.New("open transactions hold up the whole server's lock")
+var errWholeServer = errors.New("open transactions delay the lock of the whole server")
 
 // partlyError reports that one or more operations of an applyOps failed, while the others were tried.
 // The server does not say why. Known reasons: existsOp found no document, on purpose; and a gate has

@@ -87,7 +87,7 @@ func (n *Namespace) prevent(ctx context.Context, f record.Fence, uuid bson.Binar
 		place := func(ctx context.Context) (placement, error) { return n.placement(ctx, f, uuid) }
 		return true, n.confirmRename(ctx, f, uuid, place)
 	case !at.occupied:
-		return false, errors.New("the name was not taken when it was checked again")
+		return false, errors.New("the name was free when it was checked again")
 	}
 	return false, nil
 }
@@ -109,7 +109,7 @@ func (n *Namespace) preventedAt(ctx context.Context, f record.Fence, uuid bson.B
 		case c.Name == f.To && c.occupies() == f.Token.ID:
 			s.occupied = true
 		case c.Name == f.To:
-			return s, permanent(fmt.Errorf("the name %q is taken by a %s of somebody else; rename or drop that one", f.To, c.Type))
+			return s, permanent(fmt.Errorf("the name %q is taken by a %s of somebody else; rename or drop it", f.To, c.Type))
 		}
 	}
 	// The UUID has one of the two names, so the list is enough.
@@ -124,9 +124,9 @@ func (n *Namespace) preventedAt(ctx context.Context, f record.Fence, uuid bson.B
 	case err != nil:
 		return s, err
 	case name == f.To || name == f.Token.Name:
-		return s, errors.New("collection moved while it was looked for")
+		return s, errors.New("collection moved during the lookup")
 	}
-	return s, permanent(fmt.Errorf("collection %s has the name %q, which nobody announced: %w", f.Token.ID, name, record.ErrBroken))
+	return s, permanent(fmt.Errorf("collection %s has the name %q, which was not announced: %w", f.Token.ID, name, record.ErrBroken))
 }
 
 // dropOccupations drops the collections that occupy names of a kind, when the kind itself is

@@ -107,9 +107,9 @@ func (n *Namespace) placement(ctx context.Context, f record.Fence, uuid bson.Bin
 	case err != nil:
 		return placement{}, err
 	case name == f.To || name == f.Token.Name:
-		return placement{}, errors.New("collection moved while it was looked for")
+		return placement{}, errors.New("collection moved during the lookup")
 	default:
-		return placement{}, permanent(fmt.Errorf("collection %s has the name %q, which nobody announced: %w", f.Token.ID, name, record.ErrBroken))
+		return placement{}, permanent(fmt.Errorf("collection %s has the name %q, which was not announced: %w", f.Token.ID, name, record.ErrBroken))
 	}
 }
 
@@ -146,9 +146,9 @@ func (n *Namespace) lookAt(ctx context.Context, f record.Fence, uuid bson.Binary
 	}
 	// Prevent has given this rename up.
 	if id := taken.occupies(); id != "" && id == f.Token.ID {
-		return at, true, permanent(fmt.Errorf("the fence %s was given up, a new attempt needs a new name", f.To))
+		return at, true, permanent(fmt.Errorf("the fence %s was abandoned; a new attempt needs a new name", f.To))
 	}
-	return at, true, permanent(fmt.Errorf("the name %q is taken by another %s; rename or drop that one, it is never replaced", f.To, taken.Type))
+	return at, true, permanent(fmt.Errorf("the name %q is taken by another %s; rename or drop it, controllers never replace it", f.To, taken.Type))
 }
 
 // confirmRename returns nil once the UUID is under To in every history that can still be
@@ -172,7 +172,7 @@ func (n *Namespace) confirmRename(ctx context.Context, f record.Fence, uuid bson
 		return err
 	}
 	if !at.moved {
-		return errors.New("rename was no longer there when it was confirmed")
+		return errors.New("the rename was undone before the controller confirmed it")
 	}
 	return nil
 }

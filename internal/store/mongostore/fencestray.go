@@ -57,7 +57,7 @@ func (n *Namespace) overStray(ctx context.Context, tok record.Token, hidden stri
 		return err
 	}
 	if stray.is(uuid) {
-		return errors.New("the names changed while they were read")
+		return errors.New("the names changed during the read")
 	}
 	// A collection with an ownership mark belongs to another namespace, not to the application.
 	owner, err := n.owners().CountDocuments(ctx, bson.D{{Key: "_id", Value: ownerCollected + stray.id()}})
@@ -65,7 +65,7 @@ func (n *Namespace) overStray(ctx context.Context, tok record.Token, hidden stri
 		return err
 	}
 	if stray.Type != "collection" || owner > 0 {
-		return permanent(fmt.Errorf("the name %q is taken by a %s that is not the application's; rename or drop that one: %w", own, stray.Type, record.ErrBroken))
+		return permanent(fmt.Errorf("the name %q is taken by a %s that does not belong to the application; rename or drop it: %w", own, stray.Type, record.ErrBroken))
 	}
 	// An index build during the applyOps would abort the server.
 	for _, name := range []string{own, hidden} {
@@ -83,7 +83,7 @@ func (n *Namespace) overStray(ctx context.Context, tok record.Token, hidden stri
 	if err != nil {
 		return err
 	}
-	n.log.Warn("a collection was made under the name of a kind that was free in a failover; it is moved away, and what is in it to the kind",
+	n.log.Warn("a collection was created under the name of a kind that was free during a failover; it is renamed, and its documents are moved to the kind",
 		zap.String("collection", n.name+"."+own), zap.String("aside", aside))
 	err = n.applyOps(ctx, bson.A{
 		n.existsOp(hidden, bson.NewObjectID(), bson.D{}),
@@ -146,7 +146,7 @@ func (n *Namespace) settleStrays(ctx context.Context, tok record.Token, own, hid
 		}
 		if rest > 0 {
 			kept = append(kept, record.Breach{
-				What: fmt.Sprintf("a collection was made under the name %s in a failover, and %s has %d documents of it that %s has otherwise or does not take: look at both",
+				What: fmt.Sprintf("a collection was created under the name %s during a failover, and %s keeps %d of its documents, because %s has other contents for them or refuses them: compare both",
 					own, aside, rest, own),
 				Aside: aside, Count: rest,
 			})
@@ -168,11 +168,11 @@ func (n *Namespace) settleStray(ctx context.Context, tok record.Token, hidden, a
 	said := []zap.Field{zap.String("collection", n.name+"."+tok.Name), zap.String("aside", aside), zap.Int("moved", moved), zap.Int("kept", kept)}
 	if kept == 0 {
 		if moved > 0 {
-			n.log.Warn("what was written to a collection under the name of a kind is moved into the kind", said...)
+			n.log.Warn("moving documents that were written to a collection under the name of a kind into the kind", said...)
 		}
 		return n.dropNamed(ctx, aside)
 	}
-	n.log.Error("not all that was written to a collection under the name of a kind can be moved into the kind: look at both", said...)
+	n.log.Error("cannot move all documents of a collection under the name of a kind into the kind: compare both", said...)
 	return n.note(ctx, noteStrays+hidden, bson.D{{Key: "$addToSet", Value: bson.D{{Key: "kept", Value: aside}}}})
 }
 
@@ -225,7 +225,7 @@ func (n *Namespace) moveDocuments(ctx context.Context, tok record.Token, aside s
 	case err == nil || !refusesDocument(err):
 		return moved, kept, err
 	case len(ids) == 1:
-		n.log.Warn("a kind does not take a document of a collection under its name", zap.String("aside", aside), zap.Error(err))
+		n.log.Warn("a kind refuses a document of a collection under its name", zap.String("aside", aside), zap.Error(err))
 		return 0, 1, nil
 	}
 	// The transaction was rolled back, so forget its counts.

@@ -157,14 +157,14 @@ func (n *Namespace) putBack(ctx context.Context, f record.Fence, found stood) (r
 	case at == nil:
 		// A faster insert creates a collection, which the next check finds.
 		err := n.applyOps(ctx, bson.A{gate, n.viewOp(own, on, f.To)})
-		return record.Breach{What: fmt.Sprintf("the view %s was removed; it is put back", own)}, err
+		return record.Breach{What: fmt.Sprintf("the view %s was removed; it is restored", own)}, err
 	case at.Type == "view":
 		err := n.applyOps(ctx, bson.A{gate, n.unviewOp(own), n.viewOp(own, on, f.To)})
-		return record.Breach{What: fmt.Sprintf("the view %s was changed, so that readers saw something else; it is put back", own)}, err
+		return record.Breach{What: fmt.Sprintf("the view %s was changed, so that readers saw other data; it is restored", own)}, err
 	case at.id() == f.Token.ID:
 		f.Token.Name = own
 		err := n.Fence(ctx, f)
-		return record.Breach{What: fmt.Sprintf("the collection %s was given its name back, and is fenced again; what was written to it meanwhile is in it, and not in the other version", own)}, err
+		return record.Breach{What: fmt.Sprintf("the collection %s got its name back, and is fenced again; it has the writes of the meantime, but the other version does not", own)}, err
 	}
 	// A foreign collection: move it aside and create the view in one step.
 	if err := n.noBuilds(ctx, own); err != nil {
@@ -188,7 +188,7 @@ func (n *Namespace) setAside(ctx context.Context, own, name string) (record.Brea
 		return record.Breach{}, fmt.Errorf("count %s: %w", name, err)
 	}
 	return record.Breach{
-		What: fmt.Sprintf("the view %s was removed and a collection made in its place, which took %d documents that the other version does not have; they are kept in %s",
+		What: fmt.Sprintf("the view %s was removed and a collection created in its place, which received %d documents that the other version lacks; they are kept in %s",
 			own, count, name),
 		Aside: name, Count: count,
 	}, nil
@@ -205,7 +205,7 @@ func (n *Namespace) upholdValidator(ctx context.Context, f record.Fence) ([]reco
 	if err := n.fenceValidator(ctx, f); err != nil {
 		return nil, unlessUnfenced(err)
 	}
-	return []record.Breach{{What: fmt.Sprintf("the validator of %s was removed; it is put back, and what was written meanwhile is in the collection, and not in the other version", f.Token.Name)}}, nil
+	return []record.Breach{{What: fmt.Sprintf("the validator of %s was removed; it is restored; the collection has the writes of the meantime, but the other version does not", f.Token.Name)}}, nil
 }
 
 // upholdWriteBlock restores the write block. The server cannot check whether the fence has ended,
@@ -227,9 +227,9 @@ func (n *Namespace) upholdWriteBlock(ctx context.Context, f record.Fence) ([]rec
 		return nil, errors.Join(unlessUnfenced(err), n.setWriteBlock(ctx, false))
 	}
 	if mode, err = n.writeBlockMode(ctx); err == nil && mode != blockOn {
-		err = errors.New("the write block was not there when it was checked again")
+		err = errors.New("the write block was missing when it was checked again")
 	}
-	return []record.Breach{{What: "the write block of the cluster was removed; it is put back, and what was written meanwhile is not in the other version"}}, err
+	return []record.Breach{{What: "the write block of the cluster was removed; it is restored; the other version lacks the writes of the meantime"}}, err
 }
 
 // unlessUnfenced returns nil for the error of a removed fence.

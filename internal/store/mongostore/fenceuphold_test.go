@@ -103,7 +103,7 @@ func TestUpholdView(t *testing.T) {
 	if err := b.rename(t.Context(), f.To, "orders"); err != nil {
 		t.Fatal(err)
 	}
-	if found := uphold(); len(found) != 3 || !strings.Contains(found[len(found)-1].What, "given its name back") {
+	if found := uphold(); len(found) != 3 || !strings.Contains(found[len(found)-1].What, "got its name back") {
 		t.Errorf("found %+v", found)
 	}
 	inForce()

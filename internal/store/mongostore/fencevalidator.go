@@ -79,7 +79,7 @@ func (n *Namespace) validatorIn(ctx context.Context, c *collection) (string, err
 	return text, err
 }
 
-var errNothingNoted = errors.New("it is fenced, and nothing is noted of the validator that it had")
+var errNothingNoted = errors.New("it is fenced, but its former validator is not recorded")
 
 // endedAs reports whether the fence of a collection was removed from another collection, was. This
 // one is then a copy with the other's options.
@@ -228,7 +228,7 @@ func (n *Namespace) fenceValidator(ctx context.Context, f record.Fence) error {
 			return decided(err)
 		}
 		if c.fenceMark() != f.To {
-			return errors.New("the validator was no longer there when it was confirmed")
+			return errors.New("the validator was missing when the controller confirmed it")
 		}
 		return nil
 	})

@@ -53,7 +53,7 @@ func (n *Namespace) fenceView(ctx context.Context, f record.Fence) error {
 			return err
 		}
 		if at.overView {
-			return permanent(fmt.Errorf("the name %q is taken by a view; rename or drop that one", f.To))
+			return permanent(fmt.Errorf("the name %q is taken by a view; rename or drop it", f.To))
 		}
 		if !at.moved {
 			if f.Standing {
@@ -98,7 +98,7 @@ func (n *Namespace) viewPlacement(ctx context.Context, f record.Fence, uuid bson
 		if err := n.applyOps(ctx, bson.A{n.viewOp(f.Token.Name, f.To, f.To)}); err != nil {
 			return at, err
 		}
-		return at, errors.New("the view was missing and is made again")
+		return at, errors.New("the view was missing and is created again")
 	}
 	// If the fence was removed during the listing, the list can show both names. A second list
 	// cannot.
@@ -110,7 +110,7 @@ func (n *Namespace) viewPlacement(ctx context.Context, f record.Fence, uuid bson
 		return at, err
 	}
 	if !now.moved || now.old == nil || now.old.id() != at.old.id() {
-		return at, errors.New("the names changed while they were read")
+		return at, errors.New("the names changed during the read")
 	}
 	// Repair nothing here. The deployment may say that the fence is in force, and a repair would
 	// hide writes that went past it.
@@ -310,7 +310,7 @@ func (n *Namespace) probeView(ctx context.Context) (*record.UnsupportedError, er
 			return refused, err
 		}
 		if waitErr := n.awaitTransactions(ctx); waitErr != nil {
-			return nil, fmt.Errorf("%w; end them, db.currentOp() shows them, and try again: %w", err, waitErr)
+			return nil, fmt.Errorf("%w; end them (db.currentOp() shows them) and retry: %w", err, waitErr)
 		}
 	}
 }
@@ -329,7 +329,7 @@ func (n *Namespace) awaitTransactions(ctx context.Context) error {
 		older := slices.DeleteFunc(open, func(txn openTransaction) bool { return txn.openMicros < lockWait.Microseconds() })
 		if len(older) > 0 && !warned {
 			warned = true
-			n.log.Warn("waiting for the end of open transactions", zap.Int("transactions", len(older)), zap.String("client", older[0].client))
+			n.log.Warn("waiting for open transactions to end", zap.Int("transactions", len(older)), zap.String("client", older[0].client))
 		}
 		timer := time.NewTimer(every)
 		select {

@@ -96,7 +96,7 @@ func (o readOptions) timeOf(r reply) bson.Timestamp {
 // waits for afterClusterTime or fails, so another reply cannot be trusted.
 func (o readOptions) tooOld(at bson.Timestamp) error {
 	if o.snapshot && at.Before(o.after) {
-		return fmt.Errorf("%w: it is of %d.%d, and %d.%d is needed", errSnapshot, at.T, at.I, o.after.T, o.after.I)
+		return fmt.Errorf("%w: its version is %d.%d, but %d.%d is needed", errSnapshot, at.T, at.I, o.after.T, o.after.I)
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func findPrefixes(prefixes []string, run findFilter, yield func(doc []byte) erro
 }
 
 // errStrays ends a walk that meets too many documents between the prefixes.
-var errStrays = errors.New("too much is between the prefixes")
+var errStrays = errors.New("too many records are between the prefixes")
 
 // findNear finds documents by prefixes that are probably neighbours, like those of the names on one
 // page. It walks from the first prefix to the last, which takes no longer than a list. If too many

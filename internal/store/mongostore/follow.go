@@ -60,7 +60,7 @@ func (n *Namespace) Follow(ctx context.Context, from record.Position, toks recor
 		id, err := hex.DecodeString(tok.ID)
 		// A token without a UUID cannot be followed through renames.
 		if err != nil || len(id) != 16 {
-			return nil, fmt.Errorf("follow %s: %q is no identity of a collection", kind, tok.ID)
+			return nil, fmt.Errorf("follow %s: %q is not the identity of a collection", kind, tok.ID)
 		}
 		f.kinds[string(id)] = tok
 		ids = append(ids, bson.Binary{Subtype: bson.TypeBinaryUUID, Data: id})

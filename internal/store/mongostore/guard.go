@@ -172,11 +172,11 @@ func checkSize(doc []byte, l layout, guard int) error {
 	size := len(doc) + guard
 	switch {
 	case size > maxDocument && guard > 0:
-		return fmt.Errorf("%w: it has %d bytes, with the %d that a managed kind's record carries in addition to its fields, and MongoDB takes %d: make it smaller", record.ErrOversize, size, guard, maxDocument)
+		return fmt.Errorf("%w: it has %d bytes, including %d bytes that a record of a managed kind has besides its fields, but MongoDB accepts %d: make it smaller", record.ErrOversize, size, guard, maxDocument)
 	case size > maxDocument:
-		return fmt.Errorf("%w: it has %d bytes, and MongoDB takes %d: make it smaller", record.ErrOversize, size, maxDocument)
+		return fmt.Errorf("%w: it has %d bytes, but MongoDB accepts %d: make it smaller", record.ErrOversize, size, maxDocument)
 	case size+2*len(l.id.Value) > maxStatement:
-		return fmt.Errorf("%w: it has %d bytes and an _id of %d, which MongoDB cannot write together: make it smaller", record.ErrOversize, size, len(l.id.Value))
+		return fmt.Errorf("%w: it has %d bytes and an _id of %d bytes, which MongoDB cannot write together: make it smaller", record.ErrOversize, size, len(l.id.Value))
 	default:
 		return nil
 	}

@@ -124,7 +124,7 @@ func (n *Namespace) ensureIndexes(ctx context.Context, tok record.Token, specs [
 		return permanent(fmt.Errorf("%w: %w", record.ErrFenced, err))
 	case hasCode(err, codeDuplicateKey):
 		// Drop the server's text: it contains the values, which may be personal data.
-		return permanent(fmt.Errorf("build unique index: documents that are there agree in %w", duplicateIndex(err)))
+		return permanent(fmt.Errorf("build unique index: existing documents have equal values of %w", duplicateIndex(err)))
 	case hasCode(err, codeIndexOptionsConflict, codeIndexKeySpecsConflict):
 		return permanent(n.differentIndex(ctx, tok, specs, listed, err))
 	case isOfDocument(err):
@@ -184,9 +184,9 @@ func (n *Namespace) differentIndex(ctx context.Context, tok record.Token, specs 
 		}
 		what := record.DifferentIndex(listed[i].spec, want)
 		if what == "" {
-			what = "the database takes it for another one"
+			what = "the database treats it as another index"
 		}
-		return &record.IndexConflict{Index: name, Text: fmt.Sprintf("index %s is there and differs from the declared one: %s: drop it, and it is built as declared", name, what)}
+		return &record.IndexConflict{Index: name, Text: fmt.Sprintf("index %s exists and differs from the declared one: %s: drop it, and controllers build it as declared", name, what)}
 	}
 	// No index of that name differs, so one with another name must have the same key.
 	sameKey := func(ix listedIndex, key any) bool {
@@ -200,11 +200,11 @@ func (n *Namespace) differentIndex(ctx context.Context, tok record.Token, specs 
 		name, _ := lookup(spec, "name").(string)
 		for _, ix := range listed {
 			if ix.name != name && ix.name != "_id_" && sameKey(ix, lookup(spec, "key")) {
-				return &record.IndexConflict{Index: ix.name, Text: fmt.Sprintf("index %s has the key of the declared index %s: drop it, and the other is built", ix.name, name)}
+				return &record.IndexConflict{Index: ix.name, Text: fmt.Sprintf("index %s has the key of the declared index %s: drop it, and controllers build the other", ix.name, name)}
 			}
 		}
 	}
-	return fmt.Errorf("an index is there and differs from the declared one: drop it, and it is built as declared: %w", concealed(err))
+	return fmt.Errorf("an index exists and differs from the declared one: drop it, and controllers build it as declared: %w", concealed(err))
 }
 
 // duplicateIndex names the index and the fields of a duplicate key error.

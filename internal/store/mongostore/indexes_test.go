@@ -77,13 +77,13 @@ func TestDifferentIndexes(t *testing.T) {
 		declared record.Shape
 		want     string
 	}{
-		"key":        {shape(key("other"), name), "index mail_1 is there and differs"},
-		"unique":     {shape(key("mail"), name, bson.E{Key: "unique", Value: true}), "index mail_1 is there and differs"},
+		"key":        {shape(key("other"), name), "index mail_1 exists and differs"},
+		"unique":     {shape(key("mail"), name, bson.E{Key: "unique", Value: true}), "index mail_1 exists and differs"},
 		"name":       {shape(key("mail"), bson.E{Key: "name", Value: "by mail"}), "index mail_1 has the key of the declared index by mail"},
-		"expiry":     {shape(key("mail"), name, bson.E{Key: "expireAfterSeconds", Value: 5}), "index mail_1 is there and differs from the declared one: it lacks expireAfterSeconds: "},
-		"collation":  {shape(key("mail"), name, bson.E{Key: "collation", Value: bson.D{{Key: "locale", Value: "de"}}}), "index mail_1 is there and differs from the declared one: it lacks collation: "},
-		"in another": {shape(key("mail"), name, bson.E{Key: "sparse", Value: true}), "index mail_1 is there and differs from the declared one: it lacks sparse: true"},
-		"hidden":     {shape(key("mail"), name, bson.E{Key: "hidden", Value: true}), "index mail_1 is there and differs from the declared one: it lacks hidden: true"},
+		"expiry":     {shape(key("mail"), name, bson.E{Key: "expireAfterSeconds", Value: 5}), "index mail_1 exists and differs from the declared one: it lacks expireAfterSeconds: "},
+		"collation":  {shape(key("mail"), name, bson.E{Key: "collation", Value: bson.D{{Key: "locale", Value: "de"}}}), "index mail_1 exists and differs from the declared one: it lacks collation: "},
+		"in another": {shape(key("mail"), name, bson.E{Key: "sparse", Value: true}), "index mail_1 exists and differs from the declared one: it lacks sparse: true"},
+		"hidden":     {shape(key("mail"), name, bson.E{Key: "hidden", Value: true}), "index mail_1 exists and differs from the declared one: it lacks hidden: true"},
 	} {
 		spec.Shape = c.declared
 		err := e.ns.BuildIndexes(t.Context(), tok, spec)

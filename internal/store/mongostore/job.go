@@ -89,7 +89,7 @@ func newJob(b record.Batch) (*job, error) {
 			p.bytes += len(w.Doc) + maxGuardBytes
 		}
 		if p.refused == nil && (len(g.Writes) > MaxGroupWrites || p.bytes > MaxGroupBytes) {
-			p.refused = fmt.Errorf("group has %d records of %d bytes, at most %d of %d bytes can be written as one",
+			p.refused = fmt.Errorf("group has %d records of %d bytes, but at most %d of %d bytes can be written together",
 				len(g.Writes), p.bytes, MaxGroupWrites, MaxGroupBytes)
 		}
 		j.groups[i] = p

@@ -112,13 +112,13 @@ func (n *Namespace) require(ctx context.Context, toks []record.Token, l record.L
 // mayLabel refuses a collection that has its own validator, a fence, or another UUID.
 func (n *Namespace) mayLabel(tok record.Token, c *collection) error {
 	if tok.Fixed {
-		return &record.UnsupportedError{What: "label of " + tok.Name, Reason: "it is of a fixed-name kind, whose application writes what it likes"}
+		return &record.UnsupportedError{What: "label of " + tok.Name, Reason: "it has a fixed-name kind, whose application may write anything"}
 	}
 	if c == nil || tok.ID != "" && c.id() != tok.ID || c.fenceMark() != "" {
 		return fmt.Errorf("%s as %s: %w", tok.Kind, tok.Name, record.ErrFenced)
 	}
 	if has, _ := c.Options.Lookup("validator").DocumentOK(); len(has) > len(emptyDocument) && !isLabel(has) {
-		return &record.UnsupportedError{What: "label of " + n.name + "." + tok.Name, Reason: "the collection has a validator of its own: remove it"}
+		return &record.UnsupportedError{What: "label of " + n.name + "." + tok.Name, Reason: "the collection has its own validator: remove it"}
 	}
 	return nil
 }

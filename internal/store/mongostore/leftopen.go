@@ -61,12 +61,12 @@ func (n *Namespace) EndTransactions(ctx context.Context, former *Namespace) erro
 	// Ending one's own sessions needs no privilege.
 	if err := n.admin().RunCommand(ctx, bson.D{{Key: "killSessions", Value: ids}}).Err(); err != nil {
 		former.left.add(left...)
-		return fmt.Errorf("end %d transactions that were left open: %w", len(left), concealed(err))
+		return fmt.Errorf("end %d abandoned transactions: %w", len(left), concealed(err))
 	}
 	for _, s := range left {
 		s.EndSession(ctx)
 	}
-	n.log.Debug("ended transactions that were left open", zap.Int("transactions", len(left)))
+	n.log.Debug("ended abandoned transactions", zap.Int("transactions", len(left)))
 	return nil
 }
 

@@ -154,7 +154,7 @@ func (n *Namespace) ownerDocs(ctx context.Context, prefix string) ([]ownerDoc, e
 
 func checkOwnerFormat(d ownerDoc) error {
 	if d.Format > ownerFormat {
-		return fmt.Errorf("mark %s has format %d, this binary knows %d: use a newer binary", d.ID, d.Format, ownerFormat)
+		return fmt.Errorf("mark %s has format %d, but this binary knows %d: use a newer binary", d.ID, d.Format, ownerFormat)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (n *Namespace) PutMark(ctx context.Context, m record.Mark) error {
 	switch {
 	case !replaced:
 		// Another process wrote first; the caller reads again.
-		return n.markError(what, fmt.Errorf("revision %d is not the present one: %w", m.Rev, record.ErrMismatch))
+		return n.markError(what, fmt.Errorf("revision %d is not the current one: %w", m.Rev, record.ErrMismatch))
 	case err != nil && outcomeUnknown(err):
 		return n.markError(what, fmt.Errorf("%w: %w", record.ErrUnknown, err))
 	case err != nil:
@@ -278,7 +278,7 @@ func (n *Namespace) claim(ctx context.Context, d ownerDoc, same func(has ownerDo
 			return nil
 		}
 	}
-	return errors.New("others claim it all the time")
+	return errors.New("other clients keep claiming it")
 }
 
 // claimOver moves the claim of a fixed-name kind from the collection has to the one that now has
@@ -293,7 +293,7 @@ func (n *Namespace) claimOver(ctx context.Context, d ownerDoc, has string) error
 		return err
 	}
 	if under == nil || !under.is(uuid) {
-		return fmt.Errorf("collection %s does not bear the name %s now: %w", d.Collection, d.Kind, record.ErrMismatch)
+		return fmt.Errorf("collection %s does not have the name %s now: %w", d.Collection, d.Kind, record.ErrMismatch)
 	}
 	if err := n.carryRestore(ctx, has, d.Collection); err != nil {
 		return err

@@ -54,7 +54,7 @@ func (n *Namespace) offenders(ctx context.Context, tok record.Token, specs []bso
 	if n.offending.of != of || time.Since(n.offending.at) > offendersAgain {
 		text, err := n.searchOffenders(ctx, tok, specs)
 		if err != nil {
-			return errors.Join(concealed(cause), fmt.Errorf("which documents break it: %w", concealed(err)))
+			return errors.Join(concealed(cause), fmt.Errorf("look for documents that break it: %w", concealed(err)))
 		}
 		n.offending.of, n.offending.at, n.offending.text = of, time.Now(), text
 	}
@@ -120,11 +120,11 @@ func (n *Namespace) searchOffenders(ctx context.Context, tok record.Token, specs
 	if err := errors.Join(cursor.Err(), try()); err != nil || count == 0 {
 		return "", err
 	}
-	text = fmt.Sprintf("%d documents have values that it does not take: %s", count, strings.Join(found, "; "))
+	text = fmt.Sprintf("%d documents have values that it refuses: %s", count, strings.Join(found, "; "))
 	if more := count - len(found); more > 0 {
 		text += fmt.Sprintf("; and %d more", more)
 	}
-	return text + ": correct them where they come from", nil
+	return text + ": correct them at their source", nil
 }
 
 func nameOf(doc bson.Raw) string {

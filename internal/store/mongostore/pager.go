@@ -144,7 +144,7 @@ func (c *Client) Since(ctx context.Context, kinds []record.KindSpec, after recor
 		return record.ChangeBatch{}, classify("changes since", err)
 	}
 	if mongos {
-		return record.ChangeBatch{}, &record.UnsupportedError{What: "changes since a list through mongos", Reason: "a stream of a sharded cluster is behind its shards"}
+		return record.ChangeBatch{}, &record.UnsupportedError{What: "changes since a list through mongos", Reason: "the stream of a sharded cluster lags behind its shards"}
 	}
 	if after.IsZero() {
 		now, err := c.ns.Position(ctx)

@@ -126,7 +126,7 @@ func (n *Namespace) adopt(ctx context.Context, kind record.KindSpec, c *collecti
 	if _, found := raw.Lookup("cursor", "firstBatch", "0").DocumentOK(); found {
 		return &record.UnsupportedError{
 			What:   "collection " + n.name + "." + c.Name,
-			Reason: "it has documents and was not made by dbcontroller; drop or rename it, or give the version another database",
+			Reason: "it has documents and dbcontroller did not create it; drop or rename it, or give the version another database",
 		}
 	}
 	return n.noteOurs(ctx, kind, c)

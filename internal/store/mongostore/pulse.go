@@ -68,7 +68,7 @@ func (n *Namespace) beat(ctx context.Context) {
 		return
 	}
 	if err := n.pushShards(ctx, noNote); err != nil && ctx.Err() == nil {
-		n.log.Debug("cannot make the shards write; changes wait for their own no-ops", zap.Error(err))
+		n.log.Debug("cannot make the shards write; changes wait for the no-ops of the shards", zap.Error(err))
 	}
 }
 
@@ -80,7 +80,7 @@ func (n *Namespace) pushShards(ctx context.Context, noNote bool) error {
 		}
 		// Remember it, or each pulse would fail first.
 		n.pulse.withoutNote()
-		n.log.Info("the privilege appendOplogNote on the cluster is missing; changes through mongos are made to flow by reads, which take longer",
+		n.log.Info("the privilege appendOplogNote on the cluster is missing; reads advance the changes through mongos instead, which takes longer",
 			zap.String("location", n.location))
 	}
 	hello, err := n.hello(ctx)

@@ -62,7 +62,7 @@ func (n *Namespace) CloseName(ctx context.Context, f record.Fence, said string, 
 		at := stood.under
 		for i := range found {
 			if f.Class != record.FenceView {
-				found[i].What = fmt.Sprintf("a collection %s was made when its version was completed, and took %d documents that no version has; they are kept in %s",
+				found[i].What = fmt.Sprintf("a collection %s was created when its version was completed, and received %d documents that no version has; they are kept in %s",
 					own, found[i].Count, found[i].Aside)
 			}
 		}
@@ -80,7 +80,7 @@ func (n *Namespace) CloseName(ctx context.Context, f record.Fence, said string, 
 		case at.Type == "view" && at.fenceMark() != "":
 			return n.change(ctx, n.db, append(bson.D{{Key: "collMod", Value: own}}, view...))
 		case at.Type != "collection" || slices.Contains(known, at.id()):
-			n.log.Warn("the name of a retired version's kind is used by somebody else and left alone",
+			n.log.Warn("somebody else uses the name of a retired version's kind; it stays",
 				zap.String("collection", own), zap.String("is a", at.Type))
 			return nil
 		}
@@ -88,7 +88,7 @@ func (n *Namespace) CloseName(ctx context.Context, f record.Fence, said string, 
 		if err := n.rename(ctx, own, asidePrefix+own+"."+at.id()[:12]); err != nil {
 			return err
 		}
-		return errors.New("a collection was made under the name, and is moved away")
+		return errors.New("a collection was created under the name, and is renamed")
 	})
 	if err != nil {
 		return found, fmt.Errorf("close the name %s.%s: %w", n.name, own, withPrivilege(err))

@@ -12,7 +12,7 @@ import (
 // majority fails before that.
 const roundLimit = concernWait + time.Second
 
-var errRound = errors.New("the server has not answered in time what several asked together")
+var errRound = errors.New("the server has not answered several combined requests in time")
 
 // rounds combines concurrent calls. Calls that arrive during a round share the next round, which
 // begins after they arrived. Fencing hundreds of kinds at once then takes a few commands, and a

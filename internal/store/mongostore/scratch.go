@@ -73,7 +73,7 @@ func dropMarked(ctx context.Context, db *mongo.Database) error {
 func refuseForeign(names []string) error {
 	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.HasPrefix(n, scratchName) }) // left by a check
 	if len(names) > 0 && !slices.Contains(names, scratchMark) {
-		return errors.New("it holds collections that are not a rehearsal's: rename or remove the database")
+		return errors.New("it has collections that do not belong to a rehearsal: rename or remove the database")
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func onDatabase(ctx context.Context, cfg Config, do func(*mongo.Database) error)
 	}
 	// The message must name this database, and not the one of the version.
 	if hasCode(err, codeUnauthorized) {
-		err = &privilegeError{fmt.Sprintf("%v: grant the roles readWrite and dbAdmin on %s, which is made and dropped again", errNoPrivilege, cfg.Database), err}
+		err = &privilegeError{fmt.Sprintf("%v: grant the roles readWrite and dbAdmin on %s, which is created and dropped again", errNoPrivilege, cfg.Database), err}
 	}
 	if err != nil {
 		return fmt.Errorf("scratch database %s: %w", cfg.Database, err)

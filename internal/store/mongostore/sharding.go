@@ -17,7 +17,7 @@ func (n *Namespace) refuseShardKey(ctx context.Context, c *collection, refused f
 	}
 	elems, err := key.Elements()
 	if err != nil || len(elems) != 1 || elems[0].Key() != "_id" {
-		return refused("it is sharded by " + key.String() + "; only _id finds every record by its key")
+		return refused("it is sharded by " + key.String() + "; only the shard key _id finds every record by its key")
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func (n *Namespace) Sharding(ctx context.Context, kind record.KindSpec, name str
 
 // maxKeyAdvice is the advice for a record with the _id MaxKey that can be lost.
 const maxKeyAdvice = "MongoDB leaves such a record behind, unseen, when the last range moves to another shard: " +
-	"give it another _id (if it cannot be seen, move that range back first), or shard by the hash of _id"
+	"give it another _id (if it is not visible, move that range back first), or shard by the hash of _id"
 
 // unmovable returns the collections that are sharded by range and hold a record with the _id
 // MaxKey.

@@ -61,7 +61,7 @@ func textOf(s record.Survey) string {
 		kind = "sharded cluster"
 	}
 	if feature == "" {
-		feature = "not known (grant clusterMonitor on admin)"
+		feature = "unknown (grant clusterMonitor on admin)"
 	}
 	if s.UUIDs {
 		uuids = ", collection UUIDs are checked"
@@ -73,7 +73,7 @@ func textOf(s record.Survey) string {
 // still grow, it returns the expected window at full size.
 func (n *Namespace) oplogWindow(ctx context.Context) (time.Duration, error) {
 	if mongos, err := n.isMongos(ctx); err != nil || mongos {
-		return 0, errors.Join(err, errors.New("each shard has an oplog of its own: ask rs.printReplicationInfo() there"))
+		return 0, errors.Join(err, errors.New("each shard has its own oplog: run rs.printReplicationInfo() there"))
 	}
 	// Read through the local database, which only some users may.
 	oplog := n.client.Database("local").Collection("oplog.rs")

@@ -25,7 +25,7 @@ const (
 )
 
 // errAgain, when wrapped, makes transact run its body in a new transaction.
-var errAgain = errors.New("transaction must be tried again")
+var errAgain = errors.New("transaction must be retried")
 
 // transact runs body in a majority transaction at one snapshot, and commits it. It runs body again,
 // in a new transaction, after write conflicts and other transient errors, and if another process
@@ -55,7 +55,7 @@ func (n *Namespace) transact(ctx context.Context, what string, body func(context
 	err = retry(ctx, retryLimit, func() error {
 		err := n.try(ctx, session, what, body)
 		if err != nil && ctx.Err() == nil && (isTransient(err) || errors.Is(err, errAgain)) {
-			n.log.Debug("transaction tried again", zap.String("what", what), zap.Error(err))
+			n.log.Debug("transaction retried", zap.String("what", what), zap.Error(err))
 			// Kill nothing at the first conflict: most conflicts are with live transactions.
 			if time.Since(looked) >= conflictPatience {
 				looked = time.Now()

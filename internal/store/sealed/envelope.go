@@ -78,20 +78,20 @@ func (e envelope) open(k *Keys, st State, version, kind string, r record.Record)
 	case name == Off && st.allows(Off):
 		return r.Doc, nil
 	case name == Off:
-		return nil, fmt.Errorf("%w: it is not encrypted, and all records are (%s): where one of us wrote it all the same, 'dbcontroller keys admit-plain' has it taken for a record", ErrTampered, st.list())
+		return nil, fmt.Errorf("%w: it is not encrypted, although all records must be (%s): if a server of this deployment wrote it, accept it with 'dbcontroller keys admit-plain'", ErrTampered, st.list())
 	case e.format == 0:
-		return nil, fmt.Errorf("%w: its field %s is no envelope", ErrTampered, Field)
+		return nil, fmt.Errorf("%w: its field %s is not an envelope", ErrTampered, Field)
 	case e.format != format:
 		return nil, fmt.Errorf("%w: its envelope has format %d, this binary knows %d: use a newer binary", record.ErrUnreadable, e.format, format)
 	// Only this record fails: the State does not expect the key, so others do not need it.
 	case key == nil && !st.allows(name):
-		return nil, fmt.Errorf("%w: %w: it is under key %s, which no record should be under (%s): where it is no forgery, add the file of %s to encryption.keys", record.ErrUnreadable, ErrKey, name, st.list(), name)
+		return nil, fmt.Errorf("%w: %w: it is encrypted with key %s, which no record should use (%s): if it is not forged, add the file of %s to encryption.keys", record.ErrUnreadable, ErrKey, name, st.list(), name)
 	case key == nil:
-		return nil, fmt.Errorf("%w: it is under key %s, which is not one of encryption.keys (%s): add the file of %s", ErrKey, name, k, name)
+		return nil, fmt.Errorf("%w: it is encrypted with key %s, which is missing from encryption.keys (%s): add the file of %s", ErrKey, name, k, name)
 	}
 	doc, err := key.aead.Decrypt(e.sealed, bound(version, kind, r.Key))
 	if err != nil {
-		return nil, fmt.Errorf("%w: it does not decrypt with key %s, so it was changed or moved, or the key is another one of that name", ErrTampered, name)
+		return nil, fmt.Errorf("%w: it does not decrypt with key %s: the record was changed or moved, or this is another key with that name", ErrTampered, name)
 	}
 	return doc, nil
 }

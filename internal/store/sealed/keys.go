@@ -74,7 +74,7 @@ func NewKeys(active string, keys ...Key) (*Keys, error) {
 		}
 		// A rotation between two names of one key would protect nothing.
 		if other := held[string(key.Bytes)]; other != "" {
-			return nil, fmt.Errorf("%s and %s are the same key: make another one with 'dbcontroller keys new'", other, key.Name)
+			return nil, fmt.Errorf("%s and %s are the same key: create another one with 'dbcontroller keys new'", other, key.Name)
 		}
 		if len(key.Bytes) != KeySize {
 			return nil, fmt.Errorf("key %s has %d bytes, want %d", key.Name, len(key.Bytes), KeySize)
@@ -176,5 +176,5 @@ var (
 	ErrKey = record.ErrNoKey
 	// ErrTampered means that the stored bytes differ from those written under the key: somebody
 	// without the key changed or moved them. An operator must look.
-	ErrTampered = fmt.Errorf("%w: it is not what was written", record.ErrUnreadable)
+	ErrTampered = fmt.Errorf("%w: it differs from the written document", record.ErrUnreadable)
 )

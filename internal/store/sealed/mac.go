@@ -24,7 +24,7 @@ var ErrState = fmt.Errorf("%w: the state of keys in the database's mark is refus
 var errOld = fmt.Errorf("%w", ErrState)
 
 // acceptVerb describes how to end an ErrState.
-const acceptVerb = "somebody who may write to the database may have changed it: look who, and have the state accepted with 'dbcontroller keys accept' where it is right"
+const acceptVerb = "somebody with write access to the database may have changed it: find out who, and if the state is right, accept it with 'dbcontroller keys accept'"
 
 // newMAC derives the key that authenticates States. It has no other use, so a sum reveals nothing
 // about the key of the records.
@@ -78,7 +78,7 @@ func (s *State) sign(k *Keys, namespace string) error {
 	}
 	at := slices.IndexFunc(names, func(name string) bool { return k.named[name] != nil })
 	if at < 0 {
-		return fmt.Errorf("%w: key %s is not one of encryption.keys (%s): add its file", ErrKey, s.Key, k)
+		return fmt.Errorf("%w: key %s is missing from encryption.keys (%s): add its file", ErrKey, s.Key, k)
 	}
 	// The count makes an older signed State detectable (see fresh).
 	s.Count++
@@ -101,13 +101,13 @@ func (s State) trusted(k *Keys, namespace string) error {
 	}
 	switch {
 	case s.Seal == nil && !s.encrypts():
-		return fmt.Errorf("%w: by it records may be plain, and nobody with a key has said so: give 'active: off' until a controller says that it has, and then the key (docs/encryption.md); where records were encrypted before, %s", ErrState, acceptVerb)
+		return fmt.Errorf("%w: it permits plain records, but no process with a key has signed it: set 'active: off' until a controller logs that it has signed, and then the key (docs/encryption.md); if records were encrypted before, %s", ErrState, acceptVerb)
 	case s.Seal == nil:
 		return fmt.Errorf("%w: it has no proof that a process with a key wrote it: %s", ErrState, acceptVerb)
 	case k.named[s.Seal.Key] == nil:
-		return fmt.Errorf("%w: its proof is under key %s, which is not one of encryption.keys (%s): add the file of %s, or: %s", ErrState, s.Seal.Key, k, s.Seal.Key, acceptVerb)
+		return fmt.Errorf("%w: its proof was made with key %s, which is missing from encryption.keys (%s): add the file of %s, or: %s", ErrState, s.Seal.Key, k, s.Seal.Key, acceptVerb)
 	}
-	return fmt.Errorf("%w: its proof under key %s is false, or that is another key of the name: %s", ErrState, s.Seal.Key, acceptVerb)
+	return fmt.Errorf("%w: its proof with key %s is wrong, or this is another key with that name: %s", ErrState, s.Seal.Key, acceptVerb)
 }
 
 // proven reports whether the State has a Seal that is valid under a key of this process.
@@ -126,5 +126,5 @@ func (s State) fresh(k *Keys, seen uint64) error {
 	if s.New || k.active == Off || !s.weak() || s.Count >= seen {
 		return nil
 	}
-	return fmt.Errorf("%w: by it records may be plain, and it is the one of write %d, while this process has seen write %d: %s", errOld, s.Count, seen, acceptVerb)
+	return fmt.Errorf("%w: it permits plain records and is of write %d, but this process has seen write %d: %s", errOld, s.Count, seen, acceptVerb)
 }

@@ -125,7 +125,7 @@ func (s *Sealer) look(ctx context.Context, age time.Duration) (State, error) {
 	at := time.Now() // taken before the read, since the State may change during it
 	st, err := s.notes.State(ctx)
 	if err != nil {
-		return State{}, fmt.Errorf("read which key records are under: %w", err)
+		return State{}, fmt.Errorf("read the keys of the records: %w", err)
 	}
 	k := s.keys()
 	// A deposed primary may answer with an older State. Keep the newer one instead of failing.
@@ -161,7 +161,7 @@ func (s *Sealer) accepts(st State) error {
 func (s *Sealer) newer(why error) State {
 	// Log once: each look finds the same until the database answers with the newer State.
 	if s.older.CompareAndSwap(false, true) {
-		s.Log.Warn("the database answers with an older state of keys, by which records may be plain: this process goes on by the newer one",
+		s.Log.Warn("the database returned an older state of keys that permits plain records: this process keeps the newer state",
 			zap.String("version", s.version), zap.Error(why))
 	}
 	return s.seen.Load().noted
@@ -268,7 +268,7 @@ func (s *Sealer) found(ctx context.Context, name string) {
 			s.unnoted = ""
 		case ctx.Err() == nil && err.Error() != s.unnoted:
 			s.unnoted = err.Error()
-			s.Log.Warn("a record is under a key that none should be under, and that cannot be noted: no rotation brings it under the key until it is",
+			s.Log.Warn("a record is encrypted with an unexpected key, and this cannot be stored: no rotation rewrites the record until it is stored",
 				zap.String("version", s.version), zap.String("key", name), zap.Error(err))
 		}
 	}

@@ -111,7 +111,7 @@ func (n *Namespace) shown(ctx context.Context, kind record.KindSpec, info record
 	for _, f := range fields {
 		if !slices.Contains(st.Clear[kind.Name], f) {
 			return &record.UnsupportedError{What: "index of kind " + kind.Name,
-				Reason: fmt.Sprintf("the field %s is encrypted in the records that are there: declare the index with the kind in a new version, or turn encryption off, build it, and turn encryption on again", f)}
+				Reason: fmt.Sprintf("the field %s is encrypted in existing records: declare the index with the kind in a new version, or turn encryption off, build it, and turn encryption on again", f)}
 		}
 	}
 	return nil
@@ -135,10 +135,10 @@ func (s *Sealer) readable(ctx context.Context, kind record.KindSpec) ([]string, 
 // and indexes that would need the whole record.
 func fieldsOf(kind record.KindSpec) ([]string, error) {
 	refuse := func(what, why string) error {
-		return &record.UnsupportedError{What: what + " of kind " + kind.Name, Reason: why + ": give it up, or leave encryption off for this version"}
+		return &record.UnsupportedError{What: what + " of kind " + kind.Name, Reason: why + ": remove it, or leave encryption off for this version"}
 	}
 	if _, err := kind.Shape.Options.LookupErr("validator"); err == nil {
-		return nil, refuse("validator", "a database cannot check records that are encrypted")
+		return nil, refuse("validator", "a database cannot check encrypted records")
 	}
 	var fields []string
 	add := func(path string) {
@@ -158,7 +158,7 @@ func fieldsOf(kind record.KindSpec) ([]string, error) {
 		for _, e := range slices.Concat(index.Key, index.Weights) {
 			switch {
 			case strings.HasPrefix(e.Key, "$") || strings.Contains(e.Key, "$**"):
-				return nil, refuse("index "+record.IndexName(spec), "it is over all fields, which are encrypted")
+				return nil, refuse("index "+record.IndexName(spec), "it covers all fields, which are encrypted")
 			// These two stand for the fields in weights.
 			case e.Key != "_fts" && e.Key != "_ftsx":
 				add(e.Key)

@@ -110,7 +110,7 @@ func (s State) lacks(k *Keys) error {
 		switch {
 		case name == Off:
 		case has == nil:
-			return fmt.Errorf("%w: records are under key %s, which is not one of encryption.keys (%s): add the file of %s", ErrKey, name, k, name)
+			return fmt.Errorf("%w: records are encrypted with key %s, which is missing from encryption.keys (%s): add the file of %s", ErrKey, name, k, name)
 		// Another key of the same name would decrypt nothing.
 		case check != has.check:
 			return fmt.Errorf("%w: key %s is another one here than the records were written with: correct the file of %s in encryption.keys", ErrKey, name, name)

@@ -216,7 +216,7 @@ func (s *Sealer) Accept(ctx context.Context, check func(State) error) error {
 // key of this process.
 func (s *Sealer) Noted(ctx context.Context) (st State, proven bool, err error) {
 	if st, err = s.notes.State(ctx); err != nil {
-		return st, false, fmt.Errorf("read which key records are under: %w", err)
+		return st, false, fmt.Errorf("read the keys of the records: %w", err)
 	}
 	k := s.keys()
 	return st.normal(k), st.proven(k, s.notes.Whose()), nil

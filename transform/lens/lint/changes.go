@@ -137,7 +137,7 @@ func (c *comparison) group(s Subject, x, y []record.Record) {
 		case len(far.paths) == 0:
 			c.note(Change{Change: "removed", Kind: old.Kind, From: l.path, Reason: far.reason}, name, l, nil)
 		case len(there) == 0:
-			c.note(Change{Change: "removed", Kind: old.Kind, From: l.path, Reason: "this record does not have it in the new version"}, name, l, nil)
+			c.note(Change{Change: "removed", Kind: old.Kind, From: l.path, Reason: "this record lacks it in the new version"}, name, l, nil)
 		case len(there) > 1:
 			c.note(Change{Change: "split", Kind: old.Kind, From: l.path, To: strings.Join(there, ", ")}, name, l, is.at[there[0]])
 		default:
@@ -170,7 +170,7 @@ func (c *comparison) computed(kind, name string, from, to []*leaf) {
 			c.note(Change{Change: "computed", Kind: kind, From: l.path, To: l.path}, name, l, same)
 			continue
 		}
-		c.note(Change{Change: "computed", Kind: kind, From: l.path, Reason: "others are computed of it"}, name, l, nil)
+		c.note(Change{Change: "computed", Kind: kind, From: l.path, Reason: "others are computed from it"}, name, l, nil)
 	}
 	for _, l := range to {
 		if at[l.path] != nil {

@@ -21,9 +21,9 @@ const (
 
 // laws lists the checks in the order of the constants.
 var laws = []struct{ name, says string }{
-	{"round trip", "the reverse gives the old record again; over what the old version held too"},
-	{"get-put", "a change of fields that only the new version has survives the way down and up again"},
-	{"put-get", "a change made in the new version is seen through what the old one holds, and nothing of that gets into it"},
+	{"round trip", "the reverse returns the old record, also when it is applied over the existing old record"},
+	{"get-put", "a change of fields that only the new version has survives going down and up again"},
+	{"put-get", "a change made in the new version comes through the old version unchanged, without anything from the existing old record"},
 	{"stable", "a result transformed again over itself stays the same, to the byte"},
 	{"deleted", "a deleted record leaves nothing in the other version"},
 }
@@ -139,7 +139,7 @@ func (c *checker) deleted(id transform.GroupID, x, y []record.Record) error {
 			return err
 		}
 		if len(out) > 0 {
-			return fmt.Errorf("%s record %s of %s is made of nothing", way.d.To(), out[0].Key, out[0].Kind)
+			return fmt.Errorf("%s record %s of %s has no source record", way.d.To(), out[0].Key, out[0].Kind)
 		}
 	}
 	return nil
@@ -157,7 +157,7 @@ func same(got, want []record.Record, toTheByte bool, err error) error {
 		return errors.New(ds[0].String())
 	}
 	if toTheByte {
-		return errors.New("the fields stand in another order")
+		return errors.New("the fields have another order")
 	}
 	return nil
 }

@@ -146,7 +146,7 @@ func newReport(subjects []Subject, o Options) *Report {
 		r.Laws = append(r.Laws, Law{Name: l.name, Says: l.says})
 	}
 	if len(o.Written) > 0 {
-		r.Laws = append(r.Laws, Law{Name: writtenLaw, Says: "a record that the new version's applications write comes back by way of the old version"})
+		r.Laws = append(r.Laws, Law{Name: writtenLaw, Says: "a record that applications of the new version write survives the way through the old version"})
 	}
 	return r
 }

@@ -129,9 +129,9 @@ func TestGroupsOfSeveralKindsAndContent(t *testing.T) {
 	}
 	want := []string{
 		"2 price: is of type string, not int: regions/b/items/3",
-		"1 : record … of ratings belongs to a record of orders that is not there: create that one, or delete this one: orders/9/rating",
+		"1 : record … of ratings belongs to a missing record of orders: create that record, or delete this one: orders/9/rating",
 		"1 : … is not of the form regions/{r}/items/{i}: the name does not match: nonsense",
-		"1 state: is there already (string), and the reverse would mistake it for the one made here: orders/3",
+		"1 state: is there already (string), and the reverse would mistake it for the field made here: orders/3",
 		"1 price: is of type double, not int: regions/b/items/4",
 	}
 	if diff := cmp.Diff(want, fails); diff != "" {
@@ -354,7 +354,7 @@ func TestEachLawIsSeenBroken(t *testing.T) {
 				return doc
 			}, same)},
 			edit: func(s *transform.Spec) { s.UpNeedsHave, s.DownNeedsHave = false, false },
-			want: []string{"stable"}, detail: "up: the fields stand in another order",
+			want: []string{"stable"}, detail: "up: the fields have another order",
 		},
 		{
 			name: "the reverse changes from call to call",
@@ -368,7 +368,7 @@ func TestEachLawIsSeenBroken(t *testing.T) {
 				return doc
 			})},
 			edit: func(s *transform.Spec) { s.UpNeedsHave, s.DownNeedsHave = false, false },
-			want: []string{"stable"}, detail: "down: the fields stand in another order",
+			want: []string{"stable"}, detail: "down: the fields have another order",
 		},
 		{
 			name: "what was deleted comes back",
@@ -378,7 +378,7 @@ func TestEachLawIsSeenBroken(t *testing.T) {
 				}
 				return doc
 			}, same)},
-			want: []string{"deleted"}, detail: "new record 1 of new is made of nothing",
+			want: []string{"deleted"}, detail: "new record 1 of new has no source record",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

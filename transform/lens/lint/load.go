@@ -73,7 +73,7 @@ func Load(inputs []Input, discontinued []string, options ...lens.Option) ([]File
 		subjects = append(subjects, f.Subject())
 	}
 	if _, _, err := directions(subjects); err != nil {
-		return nil, []error{fmt.Errorf("the lenses do not go together: %w", err)}
+		return nil, []error{fmt.Errorf("the lenses contradict each other: %w", err)}
 	}
 	return files, nil
 }

@@ -41,7 +41,7 @@ operations:
   - rename: {from: f, to: g}
 `}, []string{`0.yaml:3:3: key variable r in field region: operation 3 (rename d to region) has made region`}},
 		{"a key behind the operations", []string{"operations:\n  - rename: {from: a, to: b}\n  - nothing: 1\nlens: 2\n"},
-			[]string{`0.yaml:4:7: lens: format 2 is not known here`}},
+			[]string{`0.yaml:4:7: lens: format 2 is unknown; this program reads format 1`}},
 		{"one operation", []string{"operations:\n  - nothing: 1\n"}, []string{`0.yaml:2:5: unknown operation "nothing"`}},
 		{"flow style", []string{"operations: [a: 1, b: 2]\n"}, []string{`0.yaml:1:14: unknown operation "a"`}},
 		{"reference", []string{"kinds: {from: a, to: a}\noperations:\n  - reference: {field: b, kind: nowhere}\n"},
@@ -49,7 +49,7 @@ operations:
 		{"no YAML", []string{"operations: ["}, []string{"0.yaml:1:13: "}},
 		{"empty", []string{""}, []string{"0.yaml:0:0: the lens is empty"}},
 		{"one kind twice", []string{"kinds: {from: a, to: a}\noperations: []\n", "kinds: {from: a, to: a}\noperations: []\n"},
-			[]string{"the lenses do not go together: add transformers old to new: spec a is there twice"}},
+			[]string{"the lenses contradict each other: add transformers old to new: spec a is there twice"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

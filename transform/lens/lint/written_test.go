@@ -25,8 +25,8 @@ operations:
 		"good":            {`{"_id":"o","state":"done","at":{"$date":{"$numberLong":"9000"}}} {"_id":"p","lines":[]} {"_id":"q"}`, `{"_id":"o/a","order":"o","position":7,"sku":"a"} {"_id":"o/b","order":"o","position":3,"sku":"b"}`, ""},
 		"milliseconds":    {`{"_id":"o","at":{"$date":{"$numberLong":"9001"}}}`, "", "it has milliseconds"},
 		"one place twice": {`{"_id":"o"}`, `{"_id":"o/a","order":"o","position":1,"sku":"a"} {"_id":"o/b","order":"o","position":1,"sku":"b"}`, "have the same position"},
-		"no parent":       {`{"_id":"o"}`, `{"_id":"p/a","order":"p","position":1,"sku":"a"}`, "that is not there"},
-		"another name":    {`{"_id":"o"}`, `{"_id":"o/x","order":"o","position":1,"sku":"a"}`, "its key would be"},
+		"no parent":       {`{"_id":"o"}`, `{"_id":"p/a","order":"p","position":1,"sku":"a"}`, "to a missing record"},
+		"another name":    {`{"_id":"o"}`, `{"_id":"o/x","order":"o","position":1,"sku":"a"}`, "its position give the key"},
 	} {
 		for _, empty := range []string{"absent", "present"} {
 			t.Run(name+" "+empty, func(t *testing.T) {

@@ -65,7 +65,7 @@ func Lens(from, to string, old, now []bson.Raw) (*Draft, error) {
 	}
 	// The samples may be of other records, or the keys may have changed.
 	if len(d.pairs) == 0 {
-		return nil, fmt.Errorf("no record of %d and %d has the same _id in both samples, so that nothing says what became of what: give samples of the same records; where the new version has other keys, give them their old ones", len(old), len(now))
+		return nil, fmt.Errorf("no record of %d and %d has the same _id in both samples, so records cannot be paired: give samples of the same records; if the new version has other keys, give its records their old ones", len(old), len(now))
 	}
 	// Each step takes the fields that it explains from the list, so the most certain steps come
 	// first.
@@ -106,7 +106,7 @@ func (d *drafter) match(old, now []bson.Raw) error {
 	}
 	// Every old field is compared with every new one.
 	if len(inOld) > maxFields || len(inNew) > maxFields {
-		return fmt.Errorf("the samples have %d and %d different fields, and at most %d are compared: an object with a field for each of many keys is a map, which 'each' is for; leave it out of the samples", len(inOld), len(inNew), maxFields)
+		return fmt.Errorf("the samples have %d and %d different fields, and at most %d are compared: an object with a field for each of many keys is a map, for which 'each' exists; leave it out of the samples", len(inOld), len(inNew), maxFields)
 	}
 	for path := range inOld {
 		if inNew[path] {
@@ -190,7 +190,7 @@ func (d *drafter) moved() {
 		case len(fits) > 1:
 			comment = "or from " + fits[1].from + ", which has the same values"
 		case best.distinct < 2:
-			comment = "all records have the same value: is it the same field?"
+			comment = "all records have the same value: is it really the same field?"
 		}
 		op := fmt.Sprintf("rename: {from: %s, to: %s}", quote(best.from), quote(q))
 		// rename works within one object only.
@@ -408,9 +408,9 @@ func (d *drafter) kept() {
 			for _, from := range slices.Sorted(maps.Keys(c.table)) {
 				entries = append(entries, literal(from)+": "+literal(c.table[from]))
 			}
-			d.op(fmt.Sprintf("convert: {field: %s, table: {%s}}", quote(p), strings.Join(entries, ", ")), "these are the values of the samples: are there others?")
+			d.op(fmt.Sprintf("convert: {field: %s, table: {%s}}", quote(p), strings.Join(entries, ", ")), "the table has the values of the samples: do others exist?")
 		default:
-			d.remark(p + ": it has other values, and nothing explains them: compute, normalize or a hook may")
+			d.remark(p + ": its values differ, and no conversion explains them: try compute, normalize or a hook")
 		}
 	}
 }
@@ -440,7 +440,7 @@ func (d *drafter) come() {
 		}
 		comment := ""
 		if len(counts) > 1 || has < len(d.pairs) {
-			comment = fmt.Sprintf("the samples have %d values of it, in %d of %d records: is this what records have that lack it?", len(counts), has, len(d.pairs))
+			comment = fmt.Sprintf("the samples have %d values of it, in %d of %d records: is this the value for records without the field?", len(counts), has, len(d.pairs))
 		}
 		d.op(fmt.Sprintf("add: {field: %s, value: %s}", quote(q), value), comment)
 	}
@@ -449,7 +449,7 @@ func (d *drafter) come() {
 // gone removes the old fields that no other step explained.
 func (d *drafter) gone() {
 	for _, p := range d.old {
-		d.op(fmt.Sprintf("remove: {field: %s}", quote(p)), "nothing of the new sample has its values: is it gone?")
+		d.op(fmt.Sprintf("remove: {field: %s}", quote(p)), "no field of the new sample has its values: was it removed?")
 	}
 }
 
@@ -497,9 +497,9 @@ func (d *drafter) draft(from, to string) (*Draft, error) {
 		}
 	}
 	// State the draft's success at its top, before anyone trusts it.
-	tail := fmt.Sprintf("# Drafted from %d records that both samples have: %d of them come out as they are there.\n", out.Pairs, out.Explained)
+	tail := fmt.Sprintf("# Drafted from %d records that both samples have: the lens reproduces %d of them.\n", out.Pairs, out.Explained)
 	if failed > 0 {
-		tail += fmt.Sprintf("# %d fail: 'dbcontroller lens lint' says why.\n", failed)
+		tail += fmt.Sprintf("# %d fail: 'dbcontroller lens lint' shows why.\n", failed)
 	}
 	for _, path := range slices.Sorted(maps.Keys(differ)) {
 		// Users chose the names of fields: a line break in one must not end the comment.

@@ -56,7 +56,7 @@ func TestLens(t *testing.T) {
 		"called otherwise": {
 			[]string{`{"_id":1,"p":"opt"}`, `{"_id":2,"p":"req"}`, `{"_id":3,"p":"opt"}`, `{"_id":4,"p":"req"}`},
 			[]string{`{"_id":1,"p":"normal"}`, `{"_id":2,"p":"req"}`, `{"_id":3,"p":"normal"}`, `{"_id":4,"p":"req"}`},
-			[]string{`- convert: {field: p, table: {"opt": "normal", "req": "req"}} # these are the values of the samples: are there others?`}, true},
+			[]string{`- convert: {field: p, table: {"opt": "normal", "req": "req"}} # the table has the values of the samples: do others exist?`}, true},
 		"split": {
 			[]string{`{"_id":1,"owner":"games/ann"}`, `{"_id":2,"owner":"web/bob"}`},
 			[]string{`{"_id":1,"team":"games","person":"ann"}`, `{"_id":2,"team":"web","person":"bob"}`},
@@ -67,7 +67,7 @@ func TestLens(t *testing.T) {
 			[]string{`- join: {fields: [team, person], to: owner, separator: "/"}`}, true},
 		"came and went": {
 			[]string{`{"_id":1,"legacy":7}`, `{"_id":2,"legacy":8}`}, []string{`{"_id":1,"schema":2}`, `{"_id":2,"schema":2}`},
-			[]string{"- add: {field: schema, value: 2}", "- remove: {field: legacy} # nothing of the new sample has its values: is it gone?"}, true},
+			[]string{"- add: {field: schema, value: 2}", "- remove: {field: legacy} # no field of the new sample has its values: was it removed?"}, true},
 		"names and values that YAML would take for something else": {
 			[]string{`{"_id":1}`, `{"_id":2}`}, []string{`{"_id":1,"on":"yes","a b":"# no: {}"}`, `{"_id":2,"on":"yes","a b":"# no: {}"}`},
 			[]string{`- add: {field: "on", value: "yes"}`, `- add: {field: "a b", value: "# no: {}"}`}, true},
@@ -76,7 +76,7 @@ func TestLens(t *testing.T) {
 			[]string{"- rename: {from: a, to: c} # or from b, which has the same values"}, true},
 		"not explained": {
 			[]string{`{"_id":1,"n":1}`, `{"_id":2,"n":2}`}, []string{`{"_id":1,"n":7,"l":[1]}`, `{"_id":2,"n":9,"l":[]}`},
-			[]string{"# n: it has other values, and nothing explains them: compute, normalize or a hook may", "# Not explained: l, in 2 of them.", "# Not explained: n, in 2 of them."}, false},
+			[]string{"# n: its values differ, and no conversion explains them: try compute, normalize or a hook", "# Not explained: l, in 2 of them.", "# Not explained: n, in 2 of them."}, false},
 		"nothing": {[]string{`{"_id":1,"n":1}`}, []string{`{"_id":1,"n":1}`}, []string{"operations: []"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -80,7 +80,7 @@ func blockers(s deployment.State, o *switchover.Readiness, own []upgradestate.Bl
 		add(shards...)
 		add(own...)
 		if u.State == upgradestate.InitialSyncing && o.ID == "" && len(all) == 0 {
-			add(upgradestate.Blocker{Code: upgradestate.BlockUndriven, Text: "a controller that drives it, and checks what is in its way"})
+			add(upgradestate.Blocker{Code: upgradestate.BlockUndriven, Text: "a controller that drives it and checks for obstacles"})
 		}
 	}
 	return all

@@ -83,7 +83,7 @@ func (l *leases) take(who string, now time.Time) error {
 	l.used.fade(leaseRate * now.Sub(l.at).Seconds())
 	l.at = now
 	if has, ok := l.used.take(who); !ok {
-		return &FullError{"new registrations and changes of ttl_ms of this caller at this controller within minutes", has, "renew with the ttl_ms of before, or ask again in a second"}
+		return &FullError{"new registrations and changes of ttl_ms by this caller at this controller within minutes", has, "renew with the previous ttl_ms, or retry in a second"}
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func (v *Service) RegisterClient(ctx context.Context, req *connect.Request[pb.Re
 	switch app := req.Msg.Application; {
 	// The id is part of a key, so it must have a safe form.
 	case id != "" && !clientID.MatchString(id):
-		return nil, invalid("client_id", id, "client-APPLICATION-SOMETHING of letters, digits, and any of . _ -, or none to have one made")
+		return nil, invalid("client_id", id, "client-APPLICATION-SOMETHING of letters, digits, and any of . _ -, or none to let the controller make one")
 	case id != "":
 	case app == "":
 		return nil, invalid("application", "", "a name of the application, such as billing")
@@ -249,7 +249,7 @@ func (v *Service) lockClient(key, who string) (*client, error) {
 			has, ok := v.clients.places.take(who)
 			if !ok {
 				v.clients.mu.Unlock()
-				return nil, &FullError{"registrations of this caller at this controller", has, "ask another one, or have applications share a registration"}
+				return nil, &FullError{"registrations of this caller at this controller", has, "ask another controller, or share one registration between applications"}
 			}
 			c = &client{maker: who}
 			v.clients.byKey[key] = c
@@ -273,7 +273,7 @@ func (v *Service) DeregisterClient(ctx context.Context, req *connect.Request[pb.
 	}
 	id := req.Msg.ClientId
 	if !clientID.MatchString(id) {
-		return nil, invalid("client_id", id, "the one that RegisterClient returned")
+		return nil, invalid("client_id", id, "the id that RegisterClient returned")
 	}
 	// Delete the registration first, and only then the lease that holds it.
 	if err := s.Deregister(ctx, id, deployment.AnyLease); err != nil {
@@ -302,7 +302,7 @@ func (v *Service) AckHold(ctx context.Context, req *connect.Request[pb.AckHoldRe
 	}
 	id, upgrade, attempt := req.Msg.ClientId, req.Msg.UpgradeId, req.Msg.Attempt
 	if !clientID.MatchString(id) {
-		return nil, invalid("client_id", id, "the one that RegisterClient returned")
+		return nil, invalid("client_id", id, "the id that RegisterClient returned")
 	}
 	d, err := s.Get(ctx)
 	if err != nil {
@@ -313,7 +313,7 @@ func (v *Service) AckHold(ctx context.Context, req *connect.Request[pb.AckHoldRe
 	}
 	// A late acknowledgement must not count for a later attempt.
 	if u := d.Upgrade; u == nil || u.State != upgradestate.Switching || u.ID != upgrade || int64(u.Attempt) != attempt {
-		return nil, refuse(fmt.Sprintf("ack-hold: attempt %d of upgrade %q is not switching now: ask GetLocation what to do", attempt, upgrade))
+		return nil, refuse(fmt.Sprintf("ack-hold: attempt %d of upgrade %q is not switching now: call GetLocation", attempt, upgrade))
 	}
 	if err := s.AckHold(ctx, id, upgrade, uint64(attempt)); err != nil {
 		return nil, fmt.Errorf("ack-hold: %w", err)

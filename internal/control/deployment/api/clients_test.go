@@ -37,7 +37,7 @@ func TestApplication(t *testing.T) {
 	}
 	a.fails(t, "RegisterClient", `{}`, `invalid_argument: application "": want a name of the application, such as billing`)
 	a.fails(t, "RegisterClient", `{"application": "a b"}`, `invalid_argument: application "a b": want letters, digits, and any of . _ -`)
-	a.fails(t, "RegisterClient", `{"clientId": "bbs-1"}`, `invalid_argument: client_id "bbs-1": want client-APPLICATION-SOMETHING of letters, digits, and any of . _ -, or none to have one made`)
+	a.fails(t, "RegisterClient", `{"clientId": "bbs-1"}`, `invalid_argument: client_id "bbs-1": want client-APPLICATION-SOMETHING of letters, digits, and any of . _ -, or none to let the controller make one`)
 	a.fails(t, "RegisterClient", `{"application": "billing", "ttlMs": 10}`, `invalid_argument: ttl_ms "10": want 1000 to 300000, or 0 for 15000`)
 	a.ok(t, "RegisterClient", `{"application": "billing"}`, &reg)
 	if !strings.HasPrefix(reg.ClientID, "client-billing-") || reg.TTLMs != 15000 {
@@ -48,7 +48,7 @@ func TestApplication(t *testing.T) {
 		t.Errorf("location %+v", at)
 	}
 	a.fails(t, "AckHold", `{"clientId": "`+reg.ClientID+`", "upgradeId": "u1", "attempt": 1}`,
-		`failed_precondition: ack-hold: attempt 1 of upgrade "u1" is not switching now: ask GetLocation what to do`)
+		`failed_precondition: ack-hold: attempt 1 of upgrade "u1" is not switching now: call GetLocation`)
 
 	// Nothing changes in time: the location as it is.
 	var same location
@@ -213,7 +213,7 @@ func TestDeregistration(t *testing.T) {
 	var here, there struct{ ClientID string }
 	a.ok(t, "RegisterClient", `{"application": "here"}`, &here)
 	b.ok(t, "RegisterClient", `{"application": "there"}`, &there)
-	a.fails(t, "DeregisterClient", `{"clientId": "bbs-1"}`, `invalid_argument: client_id "bbs-1": want the one that RegisterClient returned`)
+	a.fails(t, "DeregisterClient", `{"clientId": "bbs-1"}`, `invalid_argument: client_id "bbs-1": want the id that RegisterClient returned`)
 	registered(t, w, here.ClientID, there.ClientID)
 	var answer map[string]any
 	for _, id := range []string{here.ClientID, there.ClientID, there.ClientID} {

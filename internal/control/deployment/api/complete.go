@@ -113,7 +113,7 @@ func (v *Service) mayRetire(ctx context.Context, s *deployment.Store, d upgrades
 		return err
 	}
 	if d.LastSwitch == nil {
-		return refuse(fmt.Sprintf("complete: %s was never left: nothing was switched yet", m.Version))
+		return refuse(fmt.Sprintf("complete: %s is still in use: no switch was made yet", m.Version))
 	}
 	// Servers report their own use; an unreadable one could be using the version.
 	servers, err := s.Servers(ctx)
@@ -152,15 +152,15 @@ func completeEffects(before, after upgradestate.Deployment) []string {
 		}
 		// Only fixed-name kinds leave a view, and only if no other kind needs the name.
 		if k.Fixed && k.ID != "" && !upgradestate.Namesake(before, ns, k) {
-			does = append(does, fmt.Sprintf("leave a view %s, under which applications that were forgotten get an error; the database stays for it", k.Kind))
+			does = append(does, fmt.Sprintf("leave a view %s, so that applications that still use this name get an error; the database stays for the view", k.Kind))
 		}
 	}
 	if until != "" {
-		does = append(does, fmt.Sprintf("drop what was set aside at %s", until))
+		does = append(does, fmt.Sprintf("drop the collections that are set aside at %s", until))
 	}
 	return append(does,
-		fmt.Sprintf("forget what is kept of copying to and from %s", ns.Version),
-		fmt.Sprintf("nothing leads back any longer: there is no upgrade or rollback to %s any more", ns.Version))
+		fmt.Sprintf("drop the state of copying to and from %s", ns.Version),
+		fmt.Sprintf("no upgrade or rollback to %s is possible afterwards", ns.Version))
 }
 
 // servedLately explains that a version was current within the time that it must be unused. It
@@ -205,17 +205,17 @@ func usedLately(s upgradestate.ServerState, version string, unused time.Duration
 	since, err := time.Parse(time.RFC3339, s.Since)
 	// A server without counters may be an older binary.
 	if s.Since == "" || err != nil {
-		return fmt.Sprintf("server %s does not tell how its APIs are used: look at its /usage", s.ID)
+		return fmt.Sprintf("server %s does not report how its APIs are used: see its /usage", s.ID)
 	}
 	used := s.Used[version]
 	if last, err := time.Parse(time.RFC3339, used.Last); err == nil && now.Sub(last) < unused {
 		return fmt.Sprintf("server %s was called by %s %d times, the last time at %s, less than %s ago: move its clients first (its /usage names them)",
 			s.ID, version, used.Calls, used.Last, unused)
 	} else if err != nil && used.Calls > 0 {
-		return fmt.Sprintf("server %s was called by %s %d times and does not tell when: look at its /usage", s.ID, version, used.Calls)
+		return fmt.Sprintf("server %s was called by %s %d times and does not report when: see its /usage", s.ID, version, used.Calls)
 	}
 	if now.Sub(since) < unused {
-		return fmt.Sprintf("server %s counts calls only since %s, and %s without any by %s are asked for: wait, give a shorter --unused-for",
+		return fmt.Sprintf("server %s counts calls only since %s, and %s without calls by %s are required: wait, give a shorter --unused-for",
 			s.ID, s.Since, unused, version)
 	}
 	return ""

@@ -39,9 +39,9 @@ func TestCompleteLooksWhoUsesIt(t *testing.T) {
 		"used before a shorter": {serving("s-1", map[string]upgradestate.Usage{"v1": {Calls: 9, Last: recent}}), `"unusedForMs": "60000"`, ""},
 		"other versions only":   {serving("s-1", map[string]upgradestate.Usage{"v2": {Calls: 9, Last: recent}}), "", ""},
 		"too young": {func() upgradestate.ServerState { s := serving("s-1", nil); s.Since = recent; return s }(), "",
-			"server s-1 counts calls only since " + recent + ", and 1h0m0s without any by v1 are asked for: wait, give a shorter --unused-for, or give --ignore-usage"},
+			"server s-1 counts calls only since " + recent + ", and 1h0m0s without calls by v1 are required: wait, give a shorter --unused-for, or give --ignore-usage"},
 		"cannot tell": {func() upgradestate.ServerState { s := serving("s-1", nil); s.Since = ""; return s }(), "",
-			"server s-1 does not tell how its APIs are used: look at its /usage, or give --ignore-usage"},
+			"server s-1 does not report how its APIs are used: see its /usage, or give --ignore-usage"},
 		"serves it": {func() upgradestate.ServerState { s := serving("s-1", nil); s.Active = "v1"; return s }(), `"ignoreUsage": true`,
 			"server s-1 serves from v1 now: wait until it has followed the switch, or stop it"},
 		"knows no other": {func() upgradestate.ServerState { s := serving("s-1", nil); s.Versions = []string{"v1"}; return s }(), `"ignoreUsage": true`,
@@ -61,7 +61,7 @@ func TestCompleteLooksWhoUsesIt(t *testing.T) {
 				body += ", " + tc.body
 			}
 			if tc.want == "" {
-				a.verb(t, "Complete", body+"}", "there is no upgrade or rollback to v1 any more")
+				a.verb(t, "Complete", body+"}", "no upgrade or rollback to v1 is possible afterwards")
 				return
 			}
 			before := a.stored(t)
@@ -83,7 +83,7 @@ func TestCompleteLongAfterTheSwitch(t *testing.T) {
 	a := serve(t, w)
 	const confirmed = `"version": "v1", "confirm": "` + name + `/replicaSet/c1/mongo:dbc_v1"`
 	a.fails(t, "Complete", "{"+confirmed+"}", "failed_precondition: complete: v1 was served until "+at+", less than 1h0m0s ago: wait, give a shorter --unused-for, or give --ignore-usage")
-	a.verb(t, "Complete", "{"+confirmed+`, "unusedForMs": "60000"}`, "there is no upgrade or rollback to v1 any more")
+	a.verb(t, "Complete", "{"+confirmed+`, "unusedForMs": "60000"}`, "no upgrade or rollback to v1 is possible afterwards")
 }
 
 func TestComplete(t *testing.T) {
@@ -95,14 +95,14 @@ func TestComplete(t *testing.T) {
 	for _, wrong := range []string{"-1", "31622400001"} {
 		a.fails(t, "Complete", `{"version": "v1", "keepForMs": "`+wrong+`"}`, `invalid_argument: keep_for_ms "`+wrong+`": want 0 to drop at once, or up to 31622400000`)
 	}
-	a.fails(t, "Complete", `{"version": "v1"}`, `failed_precondition: complete: v1 is the version that is served: only one that was left can be retired`)
-	a.fails(t, "Complete", `{"version": "v2"}`, `failed_precondition: complete: v2 was never left: nothing was switched yet`)
+	a.fails(t, "Complete", `{"version": "v1"}`, `failed_precondition: complete: v1 is the current version: only a version before a switch can be retired`)
+	a.fails(t, "Complete", `{"version": "v2"}`, `failed_precondition: complete: v2 is still in use: no switch was made yet`)
 	d := w.Flip(t)
 	a.fails(t, "Complete", `{"version": "v7"}`, `failed_precondition: complete: unknown version "v7"`)
 	w.Apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v1", TransformHash: "h2"}})
 	v1, _ := d.Namespace("v1")
 	const right = name + "/replicaSet/c1/mongo:dbc_v1"
-	what := "drop collection " + v1.Kinds[0].Physical + " (packages) of mongo:dbc_v1; leave a view packages, under which applications that were forgotten get an error; the database stays for it; forget what is kept of copying to and from v1; nothing leads back any longer: there is no upgrade or rollback to v1 any more; to do that, give --confirm " + right
+	what := "drop collection " + v1.Kinds[0].Physical + " (packages) of mongo:dbc_v1; leave a view packages, so that applications that still use this name get an error; the database stays for the view; drop the state of copying to and from v1; no upgrade or rollback to v1 is possible afterwards; to do that, give --confirm " + right
 	before := a.stored(t)
 	a.fails(t, "Complete", `{"version": "v1", "keepForMs": "0"}`, `failed_precondition: complete: this is final: it would `+what)
 	for _, wrong := range []string{
@@ -130,7 +130,7 @@ func TestComplete(t *testing.T) {
 	if got.Retiring != "v1" || len(got.AvailableUpgrades) != 0 || got.RollbackSafe != nil || got.ReverseSync.Reason != "v1 was retired" {
 		t.Errorf("retiring: %+v", got)
 	}
-	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: v1 is being retired: wait for its end`)
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: v1 is being retired: wait until it ends`)
 	w.Apply(t, upgradestate.Dropped{Version: "v1"})
 	var again told
 	a.ok(t, "Complete", `{"version": "v1"}`, &again)
@@ -141,7 +141,7 @@ func TestComplete(t *testing.T) {
 	if got.Retiring != "" || !slices.Equal(got.Retired, []string{"v1"}) || len(got.Namespaces) != 1 {
 		t.Errorf("retired: %+v", got)
 	}
-	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: v1 was retired, and nothing leads back to it`)
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: v1 was retired, so no upgrade can return to it`)
 }
 
 // TestCompleteKeeps: what is retired is set aside, and an operator changes until when, or has
@@ -182,12 +182,12 @@ func TestCompleteKeeps(t *testing.T) {
 	}
 	var does told
 	a.ok(t, "Complete", `{"version": "v1", "dryRun": true}`, &does)
-	if text := strings.Join(does.Effects, "; "); !strings.Contains(text, "aside as dbc_retired.v1.packages.n") || !strings.Contains(text, "drop what was set aside at ") || strings.Contains(text, "drop collection") {
+	if text := strings.Join(does.Effects, "; "); !strings.Contains(text, "aside as dbc_retired.v1.packages.n") || !strings.Contains(text, "drop the collections that are set aside at ") || strings.Contains(text, "drop collection") {
 		t.Errorf("it would %s", text)
 	}
 	// A dry run is a moment earlier, so that it would name an earlier time.
 	a.ok(t, "Complete", `{"version": "v1", `+confirm+`}`, &does)
-	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: v1 is being retired: wait for its end`)
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: v1 is being retired: wait until it ends`)
 	w.Apply(t, upgradestate.SetAside{Version: "v1"})
 	about(24 * time.Hour)
 	a.ok(t, "Complete", `{"version": "v1", `+confirm+`}`, &does)
@@ -195,7 +195,7 @@ func TestCompleteKeeps(t *testing.T) {
 		t.Error(diff)
 	}
 	about(24 * time.Hour)
-	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: v1 was retired, and nothing leads back to it`)
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: v1 was retired, so no upgrade can return to it`)
 	a.fails(t, "Complete", `{"version": "v1", "keepForMs": "0"}`, "failed_precondition: complete: this is final: it would drop the collections of v1 now; to do that, give --confirm "+name+"/replicaSet/c1/mongo:dbc_v1")
 	about(24 * time.Hour)
 	a.ok(t, "Complete", `{"version": "v1", "keepForMs": "7200000", `+confirm+`}`, &does)

@@ -18,8 +18,8 @@ func TestConfirmation(t *testing.T) {
 		want, lacks string
 	}{
 		{"cluster", upgradestate.Identity{Cluster: "replicaSet/c1", Database: "d1"}, name + "/replicaSet/c1/mongo:bbs", ""},
-		{"no cluster", upgradestate.Identity{Database: "d1"}, name + "/database/d1/mongo:bbs", "the cluster of v1 is not known"},
-		{"an older binary's", upgradestate.Identity{}, name + "/mongo:bbs", "deployment and database alone are named"},
+		{"no cluster", upgradestate.Identity{Database: "d1"}, name + "/database/d1/mongo:bbs", "the cluster of v1 is unknown"},
+		{"an older binary's", upgradestate.Identity{}, name + "/mongo:bbs", "only deployment and database identify it"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -46,6 +46,6 @@ func TestCompleteWithoutACluster(t *testing.T) {
 	w.Apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v2", TransformHash: "h1", Precopied: true}})
 	w.Flip(t)
 	a := serve(t, w)
-	a.fails(t, "Complete", `{"version": "v1", "keepForMs": "0"}`, "failed_precondition: complete: this is final: it would drop collection packages.n1 (packages) of mongo:dbc_v1; leave a view packages, under which applications that were forgotten get an error; the database stays for it; forget what is kept of copying to and from v1; nothing leads back any longer: there is no upgrade or rollback to v1 any more; an older binary has not noted which cluster v1 is in, so deployment and database alone are named, which may be the same elsewhere; to do that, give --confirm "+name+"/mongo:dbc_v1")
+	a.fails(t, "Complete", `{"version": "v1", "keepForMs": "0"}`, "failed_precondition: complete: this is final: it would drop collection packages.n1 (packages) of mongo:dbc_v1; leave a view packages, so that applications that still use this name get an error; the database stays for the view; drop the state of copying to and from v1; no upgrade or rollback to v1 is possible afterwards; an older binary did not record the cluster of v1, so only deployment and database identify it; another cluster may have the same names; to do that, give --confirm "+name+"/mongo:dbc_v1")
 	a.verb(t, "Complete", `{"version": "v1", "keepForMs": "0", "confirm": "`+name+`/mongo:dbc_v1"}`, "drop collection")
 }

@@ -48,13 +48,13 @@ func (v *Service) CreateDeployment(ctx context.Context, req *connect.Request[pb.
 	}
 	// The ring cannot change later, because shards own parts of the key space.
 	if req.Msg.RingSize != 0 && d.RingSize != int(req.Msg.RingSize) {
-		return nil, refuse("create: " + s.Name() + " has a ring of " + itoa(int64(d.RingSize)) + " already, which cannot be changed to " + itoa(int64(req.Msg.RingSize)))
+		return nil, refuse("create: " + s.Name() + " has a ring of " + itoa(int64(d.RingSize)) + " already, and it cannot change to " + itoa(int64(req.Msg.RingSize)))
 	}
 	shown := recordStatus(d)
 	if created {
 		shown.Effects = []string{fmt.Sprintf("create %s at %s, with a ring of %d", s.Name(), d.CurrentVersion, d.RingSize)}
 	} else {
-		shown.Effects = []string{nothing(fmt.Sprintf("%s is there already, at %s", s.Name(), d.CurrentVersion))}
+		shown.Effects = []string{nothing(fmt.Sprintf("%s exists already, at %s", s.Name(), d.CurrentVersion))}
 	}
 	return connect.NewResponse(&pb.CreateDeploymentResponse{Deployment: shown, Created: created}), nil
 }
@@ -67,9 +67,9 @@ func (v *Service) begin(ctx context.Context, s *deployment.Store, req *pb.Create
 		versions, size := v.cfg.Initial.Configured()
 		switch {
 		case version != "" && !slices.Contains(versions, version):
-			return upgradestate.Deployment{}, invalid("version", version, "one that is configured here: "+strings.Join(versions, ", "))
+			return upgradestate.Deployment{}, invalid("version", version, "a version that is configured here: "+strings.Join(versions, ", "))
 		case ring != 0 && ring != size:
-			return upgradestate.Deployment{}, invalid("ring_size", itoa(int64(ring)), "that of the configuration, "+itoa(int64(size)))
+			return upgradestate.Deployment{}, invalid("ring_size", itoa(int64(ring)), "the name in the configuration, "+itoa(int64(size)))
 		}
 		ring = size
 		if version == "" {
@@ -80,7 +80,7 @@ func (v *Service) begin(ctx context.Context, s *deployment.Store, req *pb.Create
 		}
 	}
 	if version == "" {
-		return upgradestate.Deployment{}, invalid("version", "", "the version that is served now, such as v1")
+		return upgradestate.Deployment{}, invalid("version", "", "the current version, such as v1")
 	}
 	if ring == 0 {
 		ring = defaultRingSize

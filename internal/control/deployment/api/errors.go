@@ -16,7 +16,7 @@ import (
 )
 
 // errStopping ends long calls when the controller stops. The caller should call another controller.
-var errStopping = errors.New("this controller is stopping: ask again")
+var errStopping = errors.New("this controller is stopping: retry")
 
 // FullError reports that a limit is reached, and how to go on.
 type FullError struct {
@@ -65,7 +65,7 @@ func connectError(err error) error {
 		return refusal.New(refusal.Stopping, errStopping)
 	// The caller cannot know whether its call succeeded, so tell it how to find out.
 	case errors.Is(err, coord.ErrUnknown):
-		return refusal.New(refusal.OutcomeUnknown, oneLine(err.Error()+": look at the deployment, then repeat the call"))
+		return refusal.New(refusal.OutcomeUnknown, oneLine(err.Error()+": check the deployment, then repeat the call"))
 	case errors.Is(err, context.Canceled):
 		return line(connect.CodeCanceled, err.Error())
 	case errors.Is(err, context.DeadlineExceeded):

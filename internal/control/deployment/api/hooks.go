@@ -47,9 +47,9 @@ type Loss interface {
 func (v *Service) cannot(what string, s *deployment.Store, has bool) error {
 	switch {
 	case s != v.own:
-		return refuse(what + ": this controller is not configured for " + s.Name() + ": ask one that is")
+		return refuse(what + ": this controller is not configured for " + s.Name() + ": ask a controller that is")
 	case !has:
-		return refuse(what + ": this controller cannot: ask one that is configured for it")
+		return refuse(what + ": this controller cannot: ask a controller that is configured for it")
 	}
 	return nil
 }
@@ -117,7 +117,7 @@ func (v *Service) Rehearse(ctx context.Context, req *connect.Request[pb.Rehearse
 	}
 	// A rehearsal loads the databases, so run one at a time.
 	if !v.rehearsing.TryLock() {
-		return refuse("rehearse: a rehearsal runs already: wait for its end")
+		return refuse("rehearse: a rehearsal runs already: wait until it ends")
 	}
 	defer v.rehearsing.Unlock()
 	var report *pb.RehearseReport

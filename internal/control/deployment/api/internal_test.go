@@ -34,8 +34,8 @@ func TestErrorsBecomeCodes(t *testing.T) {
 		{wrap(verbError("plan", deployment.ErrFormat)), "failed_precondition: outer: plan: record has a newer format", refusal.ControllerTooOld},
 		{wrap(verbError("verify", wrap(record.ErrUnavailable))), "unavailable: outer: verify: outer: database is not available", refusal.DatabaseUnavailable},
 		{wrap(&FullError{"watches", 3, "wait"}), "resource_exhausted: there are 3 watches already, and no more may be: wait", refusal.Full},
-		{wrap(errStopping), "unavailable: this controller is stopping: ask again", refusal.Stopping},
-		{wrap(coord.ErrUnknown), "unavailable: outer: outcome of the commit is unknown: look at the deployment, then repeat the call", refusal.OutcomeUnknown},
+		{wrap(errStopping), "unavailable: this controller is stopping: retry", refusal.Stopping},
+		{wrap(coord.ErrUnknown), "unavailable: outer: outcome of the commit is unknown: check the deployment, then repeat the call", refusal.OutcomeUnknown},
 		{wrap(context.Canceled), "canceled: outer: context canceled", ""},
 		{wrap(context.DeadlineExceeded), "deadline_exceeded: outer: context deadline exceeded", ""},
 		{fmt.Errorf("%w: %w", record.ErrUnavailable, context.Canceled), "canceled: database is not available: context canceled", ""}, // by the caller

@@ -20,11 +20,11 @@ func (v *Service) mayLose(ctx context.Context, s *deployment.Store, d upgradesta
 	case !req.ToSnapshot || d.Upgrade != nil || last == nil || last.From != req.TargetVersion || upgradestate.Retired(d, last.From):
 		return nil
 	case upgradestate.ReverseSynced(d):
-		return refuse(fmt.Sprintf("begin-upgrade: %s follows %s: use 'rollback' without --to-snapshot, nothing is lost; if the database of %s is lost, see docs/break-glass.md", last.From, d.CurrentVersion, d.CurrentVersion))
+		return refuse(fmt.Sprintf("begin-upgrade: %s follows %s: use 'rollback' without --to-snapshot, so that nothing is lost; if the database of %s is lost, see docs/break-glass.md", last.From, d.CurrentVersion, d.CurrentVersion))
 	case req.AcceptLoss && confirmsLoss(d, req):
 		return nil
 	case req.AcceptLoss:
-		would := fmt.Sprintf("lose what was written to %s since the switch", d.CurrentVersion)
+		would := fmt.Sprintf("lose the writes to %s since the switch", d.CurrentVersion)
 		return refuse("begin-upgrade: " + unconfirmed(d, d.CurrentVersion, req.Confirm, would))
 	}
 	if err := v.cannot("begin-upgrade", s, v.cfg.Loss != nil); err != nil {
@@ -39,7 +39,7 @@ func (v *Service) mayLose(ctx context.Context, s *deployment.Store, d upgradesta
 	if lacks != "" {
 		lacks = "; " + lacks
 	}
-	return refuse(fmt.Sprintf("begin-upgrade: the rollback to %s as the switch left it loses what was written since: %s%s; to go back all the same, give --accept-loss --confirm %s",
+	return refuse(fmt.Sprintf("begin-upgrade: the rollback to %s as the switch left it loses all later writes: %s%s; to accept that, give --accept-loss --confirm %s",
 		last.From, lossText(report), lacks, want))
 }
 
@@ -63,7 +63,7 @@ func lossText(r *pb.LossReport) string {
 func (v *Service) estimate(ctx context.Context, progress func(compared int64)) (*pb.LossReport, error) {
 	// An estimate reads whole collections, so run one at a time.
 	if !v.estimating.TryLock() {
-		return nil, refuse("estimate loss: an estimate runs already: wait for its end")
+		return nil, refuse("estimate loss: an estimate runs already: wait until it ends")
 	}
 	defer v.estimating.Unlock()
 	ctx, cancel := v.untilStopped(ctx)
@@ -91,11 +91,11 @@ func (v *Service) EstimateLoss(ctx context.Context, req *connect.Request[pb.Esti
 	// Only the version before the latest switch can be the snapshot.
 	switch last := d.LastSwitch; {
 	case last == nil:
-		return refuse("estimate loss: nothing was switched yet, so there is no snapshot to go back to")
+		return refuse("estimate loss: no switch was made yet, so there is no snapshot to return to")
 	case last.Back:
 		return refuse(fmt.Sprintf("estimate loss: %s went back to %s already", last.ID, last.To))
 	case upgradestate.Retired(d, last.From):
-		return refuse(fmt.Sprintf("estimate loss: %s was retired, and nothing leads back to it", last.From))
+		return refuse(fmt.Sprintf("estimate loss: %s was retired, so no upgrade can return to it", last.From))
 	}
 	if err := v.cannot("estimate loss", s, v.cfg.Loss != nil); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (v *Service) EstimateLoss(ctx context.Context, req *connect.Request[pb.Esti
 	err = v.reported(ctx, func(w *pb.WorkProgress) error {
 		return stream.Send(&pb.EstimateLossResponse{Compared: w.Done, Work: w})
 	}, func(ctx context.Context, say func(Work)) (err error) {
-		report, err = v.estimate(ctx, func(compared int64) { say(Work{Doing: "counts what would be lost", Done: compared}) })
+		report, err = v.estimate(ctx, func(compared int64) { say(Work{Doing: "counts the changes that would be lost", Done: compared}) })
 		return err
 	})
 	if err != nil {
@@ -131,10 +131,10 @@ func Confirmation(d upgradestate.Deployment, version string) (confirm, lacks str
 		return d.Name + "/" + id.Cluster + "/" + ns.Location, ""
 	case id.Database != "":
 		return d.Name + "/database/" + id.Database + "/" + ns.Location,
-			fmt.Sprintf("the cluster of %s is not known, so its database is named by its own mark, which a copy of it elsewhere has, too", version)
+			fmt.Sprintf("the cluster of %s is unknown, so only the mark in the database identifies it; a copy of the database elsewhere has the same mark", version)
 	}
 	return d.Name + "/" + ns.Location,
-		fmt.Sprintf("an older binary has not noted which cluster %s is in, so deployment and database alone are named, which may be the same elsewhere", version)
+		fmt.Sprintf("an older binary did not record the cluster of %s, so only deployment and database identify it; another cluster may have the same names", version)
 }
 
 // unconfirmed returns the refusal of an operation with a missing or wrong confirmation. It names

@@ -38,22 +38,22 @@ func policyEffects(p upgradestate.Policy) []string {
 	if p.Hold {
 		does = append(does, "hold at ready until 'switch'")
 	} else {
-		does = append(does, "switch by itself as soon as everything is ready; writes are held for that moment")
+		does = append(does, "switch automatically as soon as everything is ready; writes are held for that moment")
 	}
 	if p.DeadlineMillis > 0 {
 		does = append(does, fmt.Sprintf("abort a switch that takes longer than %d ms", p.DeadlineMillis))
 	}
 	if p.MaxHoldMillis > 0 {
-		does = append(does, fmt.Sprintf("give held writes back after %d ms", p.MaxHoldMillis))
+		does = append(does, fmt.Sprintf("release held writes after %d ms", p.MaxHoldMillis))
 	}
 	switch {
 	case p.Retries > 0:
-		does = append(does, fmt.Sprintf("try at most %d times more, when a switch was given up by itself", p.Retries))
+		does = append(does, fmt.Sprintf("retry at most %d times after an attempt that aborted itself", p.Retries))
 	case p.Retries < 0:
-		does = append(does, "end with the first attempt at the switch, whatever becomes of it")
+		does = append(does, "do not retry if the first attempt at the switch fails")
 	}
 	if p.MaxPauseMillis > 0 {
-		does = append(does, fmt.Sprintf("wait with the switch while its pause is predicted to be longer than %d ms", p.MaxPauseMillis))
+		does = append(does, fmt.Sprintf("delay the switch while its predicted pause is longer than %d ms", p.MaxPauseMillis))
 	}
 	return does
 }

@@ -23,13 +23,13 @@ func (v *Service) Repair(ctx context.Context, req *connect.Request[pb.RepairRequ
 	// Repair needs a difference, or it would compare everything for nothing.
 	x := upgradestate.OpenDifferent(d)
 	if x == nil {
-		return nil, refuse("repair: no comparison has found a difference that is not resolved: run 'verify'")
+		return nil, refuse("repair: no unresolved difference is known: run 'verify'")
 	}
 	return v.change(ctx, s, req.Msg, upgradestate.Repair{Version: x.Version, ID: randomID("r")}, func(before, after upgradestate.Deployment) []string {
 		was, is := upgradestate.OpenDifferent(before), upgradestate.OpenDifferent(after)
 		if was == nil || is == nil || was.Repair == is.Repair {
 			return nil
 		}
-		return []string{fmt.Sprintf("compare all of %s with %s, and make anew what differs", is.Version, after.CurrentVersion)}
+		return []string{fmt.Sprintf("compare all of %s with %s, and correct the differences", is.Version, after.CurrentVersion)}
 	}, func(upgradestate.Deployment) string { return "a repair runs already" })
 }

@@ -49,7 +49,7 @@ func (v *Service) DecideRestored(ctx context.Context, req *connect.Request[pb.De
 	return v.change(ctx, s, req.Msg, ev, func(before, after upgradestate.Deployment) []string {
 		return decisionEffects(before, after, other.TargetVersion)
 	}, func(d upgradestate.Deployment) string {
-		return fmt.Sprintf("nothing is to be decided about the database of %s", d.CurrentVersion)
+		return fmt.Sprintf("no decision about the database of %s is pending", d.CurrentVersion)
 	})
 }
 
@@ -75,7 +75,7 @@ func (v *Service) keepOther(ctx context.Context, s *deployment.Store, d upgrades
 		return begin, nil
 	}
 	if d.Upgrade.State == upgradestate.Switching {
-		return nil, refuse(fmt.Sprintf("restored: upgrade %s to %s is switching: abort it, or wait for its end", d.Upgrade.ID, d.Upgrade.TargetVersion))
+		return nil, refuse(fmt.Sprintf("restored: upgrade %s to %s is switching: abort it, or wait until it ends", d.Upgrade.ID, d.Upgrade.TargetVersion))
 	}
 	// In one transition, so that nothing else can begin between the abort and the switch.
 	return upgradestate.Together{Events: []upgradestate.Event{upgradestate.Abort{ID: d.Upgrade.ID, Reason: "the data of " + to + " are kept as they are"}, begin}}, nil
@@ -101,11 +101,11 @@ func (v *Service) confirmsDecision(ctx context.Context, s *deployment.Store, d u
 		if err != nil {
 			return err
 		}
-		gives = fmt.Sprintf("of %d groups compared %d are in %s alone, %d differ, and %d are in %s alone: ", r.Compared, r.Created, d.CurrentVersion, r.Changed, r.Deleted, other)
+		gives = fmt.Sprintf("of %d compared groups, %d are only in %s, %d differ, and %d are only in %s: ", r.Compared, r.Created, d.CurrentVersion, r.Changed, r.Deleted, other)
 		if req.Follow {
-			gives += fmt.Sprintf("--follow gives up the last two as %s has them", other)
+			gives += fmt.Sprintf("--follow drops the last two, as they are in %s", other)
 		} else {
-			gives += fmt.Sprintf("--keep gives up the first two as %s has them", d.CurrentVersion)
+			gives += fmt.Sprintf("--keep drops the first two, as they are in %s", d.CurrentVersion)
 		}
 	}
 	if lacks != "" {
@@ -120,13 +120,13 @@ func decisionEffects(before, after upgradestate.Deployment, other string) []stri
 	u := after.Upgrade
 	switch {
 	case was && !is && other == "":
-		return []string{fmt.Sprintf("go on with %s as it was restored", before.CurrentVersion)}
+		return []string{fmt.Sprintf("continue with the restored state of %s", before.CurrentVersion)}
 	case was && !is && before.Upgrade == nil && before.LastSwitch != nil && before.LastSwitch.From == other:
-		return []string{fmt.Sprintf("go on with %s as it was restored; %s stays as it is until an upgrade to it begins, which makes it anew", before.CurrentVersion, other)}
+		return []string{fmt.Sprintf("continue with the restored state of %s; %s stays as it is until an upgrade to it begins and rebuilds it", before.CurrentVersion, other)}
 	case was && !is:
-		return []string{fmt.Sprintf("go on with %s as it was restored, and make all of %s anew from it", before.CurrentVersion, other)}
+		return []string{fmt.Sprintf("continue with the restored state of %s, and rebuild all of %s from it", before.CurrentVersion, other)}
 	case was && u != nil && u.Snapshot && (before.Upgrade == nil || before.Upgrade.ID != u.ID):
-		return []string{fmt.Sprintf("switch to %s as it is; what %s has otherwise stays there, where nobody serves it", other, before.CurrentVersion)}
+		return []string{fmt.Sprintf("switch to %s as it is; other data of %s stay there and are not served", other, before.CurrentVersion)}
 	}
 	return nil
 }

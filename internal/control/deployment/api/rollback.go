@@ -12,11 +12,11 @@ import (
 func reverseSync(d upgradestate.Deployment) *pb.ReverseSync {
 	switch last := d.LastSwitch; {
 	case last == nil:
-		return &pb.ReverseSync{Reason: "nothing was switched yet"}
+		return &pb.ReverseSync{Reason: "no switch was made yet"}
 	case upgradestate.Retired(d, last.From):
 		return &pb.ReverseSync{Reason: noReverseSync(d)}
 	case upgradestate.ReverseSynced(d):
-		return &pb.ReverseSync{Enabled: true, Reason: fmt.Sprintf("%s follows %s; %s goes back", last.From, last.To, backVerb(last))}
+		return &pb.ReverseSync{Enabled: true, Reason: fmt.Sprintf("%s follows %s; %s returns to it", last.From, last.To, backVerb(last))}
 	default:
 		return &pb.ReverseSync{Reason: noReverseSync(d)}
 	}
@@ -37,10 +37,10 @@ func noReverseSync(d upgradestate.Deployment) string {
 	case upgradestate.Retired(d, from):
 		return from + " was retired"
 	case d.LastSwitch.Snapshot:
-		return fmt.Sprintf("%s is as it was left for the snapshot of %s; nothing follows until an upgrade to it begins", from, d.CurrentVersion)
+		return fmt.Sprintf("%s stays as the rollback to the snapshot of %s left it, and is not synced until an upgrade to it begins", from, d.CurrentVersion)
 	}
 	// After a switch this is true until a controller announces the direction back.
-	return fmt.Sprintf("%s does not follow yet: a controller announces within seconds of a switch that it does, so ask again; if it stays so, its entry in dbs is disabled or missing, or no controller runs", from)
+	return fmt.Sprintf("%s does not follow yet: a controller announces it within seconds after a switch, so retry; if this does not help, its entry in dbs is disabled or missing, or no controller runs", from)
 }
 
 func records(n int64) string {
@@ -71,14 +71,14 @@ func rollbackSafe(s deployment.State, away string) *pb.RollbackSafe {
 		out.Reason = "it waits for " + upgradestate.DifferentLine(d)
 	// This also explains why the version does not follow.
 	case away != "":
-		out.Reason = fmt.Sprintf("the database of %s cannot be used now, and a rollback needs it: %s", last.From, away)
+		out.Reason = fmt.Sprintf("the database of %s cannot be used now, but a rollback needs it: %s", last.From, away)
 	case !followed:
 		out.Reason = noReverseSync(d)
 	case len(upgradestate.OpenBreaches(d)) > 0:
 		b := upgradestate.OpenBreaches(d)[0]
-		out.Reason = fmt.Sprintf("%s of %s: %s: see 'get', copy what is missing, then 'accept-breaches'", b.Kind, b.Version, b.What)
+		out.Reason = fmt.Sprintf("%s of %s: %s: see 'get', copy the missing writes, then run 'accept-breaches'", b.Kind, b.Version, b.What)
 	case out.Blocking > 0:
-		out.Reason = fmt.Sprintf("%s cannot be brought back to %s: see 'parked', correct or waive them", records(out.Blocking), last.From)
+		out.Reason = fmt.Sprintf("%s cannot be migrated back to %s: see 'parked', fix or waive them", records(out.Blocking), last.From)
 	default:
 		out.Safe = true
 	}

@@ -14,7 +14,7 @@ func TestRightAfterTheSwitch(t *testing.T) {
 	d := upgradestate.New("services/a/deployments/b", "v2", 1)
 	d.LastSwitch = &upgradestate.Switch{ID: "u1", From: "v1", To: "v2"}
 	got := noReverseSync(d)
-	if !strings.Contains(got, "does not follow yet") || !strings.Contains(got, "ask again") {
+	if !strings.Contains(got, "does not follow yet") || !strings.Contains(got, "retry") {
 		t.Errorf("%s", got)
 	}
 }

@@ -60,7 +60,7 @@ func TestGetReadsAsDocumented(t *testing.T) {
 				"fenceGuarantee": "late writes of any client are refused by the database", "nextName": ""}]}
 		],
 		"availableUpgrades": [{"targetVersion": "v2", "transformHash": "h1"}],
-		"reverseSync": {"enabled": false, "reason": "nothing was switched yet"},
+		"reverseSync": {"enabled": false, "reason": "no switch was made yet"},
 		"progress": {
 			"copied": "15", "total": "30", "rate": 2.5, "applied": "0", "parked": "0", "retries": "0",
 			"verified": "0", "mismatched": "0", "lateDeletes": "0", "lastError": "", "reportingShards": 2,
@@ -70,7 +70,7 @@ func TestGetReadsAsDocumented(t *testing.T) {
 			"waitsFor": ["shard 1: copy of 1 ranges", "shards 2, 3: a controller"], "rollback": "", "at": "",
 			"blockers": [
 				{"code": "copying", "text": "shard 1: copy of 1 ranges", "resolve": "wait, or 'pace'", "shards": [1], "version": "", "kind": "", "controller": "", "server": ""},
-				{"code": "no_controller", "text": "shards 2, 3: a controller", "resolve": "start a controller, or look why none reaches etcd", "shards": [2, 3], "version": "", "kind": "", "controller": "", "server": ""}
+				{"code": "no_controller", "text": "shards 2, 3: a controller", "resolve": "start a controller, or find out why none reaches etcd", "shards": [2, 3], "version": "", "kind": "", "controller": "", "server": ""}
 			]
 		},
 		"servers": [{"id": "bbs-1", "protocol": 1, "versions": ["v1", "v2"], "activeVersion": "v1",
@@ -154,7 +154,7 @@ func TestListAndCreate(t *testing.T) {
 		t.Errorf("list %+v", list)
 	}
 	a.fails(t, "CreateDeployment", `{"name": "x", "version": "v1"}`, `invalid_argument: name "x": want services/{service}/deployments/{region}`)
-	a.fails(t, "CreateDeployment", `{"name": "services/none/deployments/x"}`, `invalid_argument: version "": want the version that is served now, such as v1`)
+	a.fails(t, "CreateDeployment", `{"name": "services/none/deployments/x"}`, `invalid_argument: version "": want the current version, such as v1`)
 	a.ok(t, "CreateDeployment", `{}`, &created)
 	if created.Created || created.Deployment.CurrentVersion != "v1" {
 		t.Errorf("created again %+v", created)
@@ -165,7 +165,7 @@ func TestListAndCreate(t *testing.T) {
 	}
 	a.fails(t, "CreateDeployment", `{"version": "v1", "ringSize": -1}`, `invalid_argument: ring_size "-1": want a number from 1 to 1024, or 0 for the default`)
 	a.fails(t, "CreateDeployment", `{"name": "services/none/deployments/x", "version": "v1", "ringSize": 2147483647}`, `invalid_argument: ring_size "2147483647": want a number from 1 to 1024, or 0 for the default`)
-	a.fails(t, "CreateDeployment", `{"version": "v1", "ringSize": 8}`, `failed_precondition: create: `+name+` has a ring of 4 already, which cannot be changed to 8`)
+	a.fails(t, "CreateDeployment", `{"version": "v1", "ringSize": 8}`, `failed_precondition: create: `+name+` has a ring of 4 already, and it cannot change to 8`)
 	a.fails(t, "GetDeployment", `{"name": "services/none/deployments/x"}`, `not_found: services/none/deployments/x: deployment does not exist`)
 	a.fails(t, "GetDeployment", `{"timeoutMs": 400000}`, `invalid_argument: timeout_ms "400000": want 0 to 300000, or 0 for 30000`)
 	status, answer, err := a.call(t.Context(), "GetDeployment", `{"nmae": "x"}`)
@@ -197,7 +197,7 @@ func TestBeginAndAbort(t *testing.T) {
 	if err := w.Store.Register(t.Context(), l, old); err != nil {
 		t.Fatal(err)
 	}
-	a.fails(t, "BeginUpgrade", `{"targetVersion": "v2"}`, `failed_precondition: begin-upgrade: servers too old for v2: old speaks protocol 0, 1 is needed; update or stop them`)
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v2"}`, `failed_precondition: begin-upgrade: servers too old for v2: old speaks protocol 0, but 1 is needed; update or stop them`)
 	w.Coord.Expire(l.ID())
 
 	type status struct {
@@ -226,7 +226,7 @@ func TestBeginAndAbort(t *testing.T) {
 	a.ok(t, "CreateDeployment", `{"name": "`+other+`", "version": "v1"}`, &struct{}{})
 	o := deploymenttest.World{Coord: w.Coord, Store: deployment.New(w.Coord, other, deployment.Config{})}
 	o.WithVersions(t)
-	a.fails(t, "BeginUpgrade", `{"name": "`+other+`", "targetVersion": "v2"}`, `failed_precondition: begin-upgrade: this controller is not configured for `+other+`: ask one that is`)
+	a.fails(t, "BeginUpgrade", `{"name": "`+other+`", "targetVersion": "v2"}`, `failed_precondition: begin-upgrade: this controller is not configured for `+other+`: ask a controller that is`)
 }
 
 func TestAfterTheSwitch(t *testing.T) {
@@ -250,8 +250,8 @@ func TestAfterTheSwitch(t *testing.T) {
 	if diff := cmp.Diff(want, got.LastSwitch); diff != "" {
 		t.Errorf("last switch (-want +got):\n%s", diff)
 	}
-	a.fails(t, "AbortUpgrade", `{}`, `failed_precondition: abort: no upgrade is running; u1 switched to v2 already, which abort does not undo`)
-	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: there is no rollback from v2 to v1: v1 does not follow yet: a controller announces within seconds of a switch that it does, so ask again; if it stays so, its entry in dbs is disabled or missing, or no controller runs; 'rollback --to-snapshot' goes back without what was written since`)
+	a.fails(t, "AbortUpgrade", `{}`, `failed_precondition: abort: no upgrade is running; u1 switched to v2 already, and abort cannot undo that`)
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1"}`, `failed_precondition: begin-upgrade: there is no rollback from v2 to v1: v1 does not follow yet: a controller announces it within seconds after a switch, so retry; if this does not help, its entry in dbs is disabled or missing, or no controller runs; 'rollback --to-snapshot' returns without the later writes`)
 }
 
 // announcing is asked for a transformation, and the upgrade is announced meanwhile.
@@ -304,8 +304,8 @@ func TestParkedThroughTheAPI(t *testing.T) {
 		t.Errorf("list %+v", list)
 	}
 	a.fails(t, "WaiveParked", `{"kind": "packages", "key": "p-7"}`, `not_found: packages/p-7 is not parked: parked are packages/p-0, packages/p-1`)
-	a.fails(t, "WaiveParked", `{"key": "p-7"}`, `invalid_argument: kind "": want the kind of a parked record, as ListParked shows it`)
-	a.fails(t, "WaiveParked", `{"kind": "packages"}`, `invalid_argument: key "": want the key of a parked record, as ListParked shows it`)
+	a.fails(t, "WaiveParked", `{"key": "p-7"}`, `invalid_argument: kind "": want the kind of a parked record from ListParked`)
+	a.fails(t, "WaiveParked", `{"kind": "packages"}`, `invalid_argument: key "": want the key of a parked record from ListParked`)
 }
 
 func TestStoreIsLost(t *testing.T) {

@@ -39,7 +39,7 @@ func (v *Service) WatchDeployment(ctx context.Context, req *connect.Request[pb.W
 	// Add first and check then, so that concurrent calls cannot both take the last place.
 	if v.watches.Add(1) > most {
 		v.watches.Add(-1)
-		return &FullError{"watches at this controller", int(most), "ask another one, or ask with GetDeployment and wait_revision"}
+		return &FullError{"watches at this controller", int(most), "ask another controller, or use GetDeployment with wait_revision"}
 	}
 	defer v.watches.Add(-1)
 	ctx, cancel := v.untilStopped(ctx)
@@ -112,7 +112,7 @@ func (v *Service) GetLocation(ctx context.Context, req *connect.Request[pb.GetLo
 	case id == "":
 		err = await()
 	case !clientID.MatchString(id):
-		err = invalid("client_id", id, "the one that RegisterClient returned, or none")
+		err = invalid("client_id", id, "the id that RegisterClient returned, or none")
 	default:
 		err = v.whileCalled(ctx, s, id, await)
 	}

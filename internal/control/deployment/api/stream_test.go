@@ -136,7 +136,7 @@ func TestVerify(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer endSecond()
-	if err := second(&got); err == nil || err.Error() != "failed_precondition: verify: a comparison runs already: wait for its end" {
+	if err := second(&got); err == nil || err.Error() != "failed_precondition: verify: a comparison runs already: wait until it ends" {
 		t.Errorf("a second one: %v", err)
 	}
 	a.verifier.report = verify.Report{Compared: 7, Mismatched: 1, Examples: []string{"packages/p-1"}, Waived: 2, WaivedExamples: []string{"p-2", "p-3"}}
@@ -232,7 +232,7 @@ func TestStoppingEndsLongCalls(t *testing.T) {
 		}
 	})
 	for range 2 {
-		if e := <-errs; !strings.Contains(e, "unavailable") || !strings.Contains(e, "this controller is stopping: ask again") {
+		if e := <-errs; !strings.Contains(e, "unavailable") || !strings.Contains(e, "this controller is stopping: retry") {
 			t.Errorf("ended with %s", e)
 		}
 	}

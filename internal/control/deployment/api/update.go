@@ -17,7 +17,7 @@ func (v *Service) BeginUpdate(ctx context.Context, req *connect.Request[pb.Begin
 		return nil, err
 	}
 	if req.Msg.Task == "" {
-		return nil, invalid("task", "", "the name of a data update, as ListUpdates shows it")
+		return nil, invalid("task", "", "the name of a data update from ListUpdates")
 	}
 	if err := v.cannot("update", s, v.cfg.Updates != nil); err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (v *Service) CancelUpdate(ctx context.Context, req *connect.Request[pb.Canc
 	id := req.Msg.UpdateId
 	// Without an id the caller means the running update; read which one that is.
 	if id == "" && d.Update != nil {
-		id = d.Update.ID // the one that the caller saw
+		id = d.Update.ID // the update that the caller saw
 	}
 	if id == "" {
 		return nil, refuse("cancel update: no data update runs")
@@ -66,7 +66,7 @@ func (v *Service) CancelUpdate(ctx context.Context, req *connect.Request[pb.Canc
 		if u == nil || after.Update != nil {
 			return nil
 		}
-		return []string{fmt.Sprintf("end data update %s after %d of %d shards; what it changed stays", u.Name, len(u.Done), before.RingSize)}
+		return []string{fmt.Sprintf("end data update %s after %d of %d shards; its changes stay", u.Name, len(u.Done), before.RingSize)}
 	}, func(upgradestate.Deployment) string {
 		return fmt.Sprintf("data update %s does not run", id)
 	})

@@ -33,9 +33,9 @@ func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.Begi
 	case req.Msg.TotalShardsCount < 0:
 		return nil, invalid("total_shards_count", itoa(int64(req.Msg.TotalShardsCount)), "the ring size, or 0 to leave it out")
 	case req.Msg.AcceptLoss && !req.Msg.ToSnapshot:
-		return nil, invalid("accept_loss", "true", "it only together with to_snapshot")
+		return nil, invalid("accept_loss", "true", "to_snapshot together with it")
 	case req.Msg.Confirm != "" && !req.Msg.AcceptLoss:
-		return nil, invalid("confirm", req.Msg.Confirm, "it only together with accept_loss")
+		return nil, invalid("confirm", req.Msg.Confirm, "accept_loss together with it")
 	}
 	d, err := s.Get(ctx)
 	if err != nil {
@@ -125,18 +125,18 @@ func beginEffects(before, after upgradestate.Deployment, parked deployment.Parke
 	does := make([]string, 0, 5)
 	// The new upgrade ends a running data update.
 	if run := before.Update; run != nil && after.Update == nil {
-		does = append(does, fmt.Sprintf("end data update %s, which is begun again after the upgrade; until then both keys stay in use", run.Name))
+		does = append(does, fmt.Sprintf("end data update %s, which restarts after the upgrade; until then both keys stay in use", run.Name))
 	}
 	// Going back needs other words than an upgrade.
 	back := before.LastSwitch != nil && before.LastSwitch.From == u.TargetVersion
 	switch {
 	case u.Snapshot:
-		does = append(does, fmt.Sprintf("go back to %s as the switch left it, without anything that was written to %s since; what was written stays in %s, where nobody serves it",
+		does = append(does, fmt.Sprintf("return to %s as the switch left it, without the later writes to %s; these stay in %s and are not served",
 			u.TargetVersion, before.CurrentVersion, before.CurrentVersion))
 	case back && upgradestate.ReverseSynced(before):
 		does = append(does, backEffects(u.TargetVersion, before.CurrentVersion, parked)...)
 	default:
-		does = append(does, fmt.Sprintf("copy %s to %s, compare it, and keep it in sync; clients go on with %s", before.CurrentVersion, u.TargetVersion, before.CurrentVersion))
+		does = append(does, fmt.Sprintf("copy %s to %s, compare it, and keep it in sync; clients continue with %s", before.CurrentVersion, u.TargetVersion, before.CurrentVersion))
 	}
 	does = append(does, policyEffects(u.Policy)...)
 	// A paused deployment does not switch, whatever the policy is.
@@ -148,14 +148,14 @@ func beginEffects(before, after upgradestate.Deployment, parked deployment.Parke
 
 func backEffects(to, from string, parked deployment.ParkedCount) []string {
 	if parked == (deployment.ParkedCount{}) {
-		return []string{fmt.Sprintf("go back to %s, which follows %s: nothing is lost, and only what is still on its way is waited for", to, from)}
+		return []string{fmt.Sprintf("return to %s, which follows %s: nothing is lost, and it only waits for changes that are not applied yet", to, from)}
 	}
-	does := []string{fmt.Sprintf("go back to %s, which follows %s: what is still on its way is waited for", to, from)}
+	does := []string{fmt.Sprintf("return to %s, which follows %s: it waits for changes that are not applied yet", to, from)}
 	if parked.Waived > 0 {
-		does = append(does, fmt.Sprintf("go without what is waived (%s): %s lacks it, or has it as it was before; %s keeps it", records(parked.Waived), to, from))
+		does = append(does, fmt.Sprintf("leave out waived records (%s): %s lacks them or has an earlier state; %s keeps them", records(parked.Waived), to, from))
 	}
 	if parked.Blocking > 0 {
-		does = append(does, fmt.Sprintf("wait until nothing blocks: %s cannot be brought back to %s: see 'parked', correct or waive them", records(parked.Blocking), to))
+		does = append(does, fmt.Sprintf("wait until nothing blocks: %s cannot be migrated back to %s: see 'parked', fix or waive them", records(parked.Blocking), to))
 	}
 	return does
 }
@@ -204,10 +204,10 @@ func (v *Service) transformHash(s *deployment.Store, d upgradestate.Deployment, 
 		return "", nil
 	}
 	if unfollowed(d, target) && !snapshot {
-		return "", refuse(fmt.Sprintf("begin-upgrade: there is no rollback from %s to %s: %s; 'rollback --to-snapshot' goes back without what was written since", d.CurrentVersion, target, noReverseSync(d)))
+		return "", refuse(fmt.Sprintf("begin-upgrade: there is no rollback from %s to %s: %s; 'rollback --to-snapshot' returns without the later writes", d.CurrentVersion, target, noReverseSync(d)))
 	}
 	if v.cfg.Upgrades == nil || s != v.own {
-		return "", refuse(fmt.Sprintf("begin-upgrade: this controller is not configured for %s: ask one that is", s.Name()))
+		return "", refuse(fmt.Sprintf("begin-upgrade: this controller is not configured for %s: ask a controller that is", s.Name()))
 	}
 	hash, err := v.cfg.Upgrades.TransformHash(d.CurrentVersion, target)
 	if err != nil {
@@ -230,7 +230,7 @@ func (v *Service) AbortUpgrade(ctx context.Context, req *connect.Request[pb.Abor
 		return nil, err
 	}
 	if reason == "" {
-		reason = "asked for by an operator"
+		reason = "requested by an operator"
 	}
 	d, err := s.Get(ctx)
 	if err != nil {
@@ -240,7 +240,7 @@ func (v *Service) AbortUpgrade(ctx context.Context, req *connect.Request[pb.Abor
 	// A switched upgrade cannot be aborted; say so instead of doing nothing.
 	switch l := d.LastSwitch; {
 	case d.Upgrade == nil && l != nil && (id == l.ID || id == ""):
-		return nil, refuse(fmt.Sprintf("abort: no upgrade is running; %s switched to %s already, which abort does not undo", l.ID, l.To))
+		return nil, refuse(fmt.Sprintf("abort: no upgrade is running; %s switched to %s already, and abort cannot undo that", l.ID, l.To))
 	case d.Upgrade == nil && id == "":
 		return nil, refuse("abort: no upgrade is running")
 	case d.Upgrade != nil && id != "" && id != d.Upgrade.ID:
@@ -263,9 +263,9 @@ func abortEffects(before, after upgradestate.Deployment) []string {
 	case u == nil || after.Upgrade != nil && after.Upgrade.Step == u.Step:
 		return nil
 	case after.Upgrade == nil:
-		return []string{fmt.Sprintf("end upgrade %s to %s at once; %s stays the current version, and what was copied is kept and followed", u.ID, u.TargetVersion, before.CurrentVersion)}
+		return []string{fmt.Sprintf("end upgrade %s to %s at once; %s stays the current version, and the copy is kept in sync", u.ID, u.TargetVersion, before.CurrentVersion)}
 	default:
-		return []string{fmt.Sprintf("end upgrade %s to %s: complete or remove the fences that were announced, then let the held writes go on in %s, which stays the current version", u.ID, u.TargetVersion, before.CurrentVersion)}
+		return []string{fmt.Sprintf("end upgrade %s to %s: complete or remove the announced fences, then release the held writes to %s, which stays the current version", u.ID, u.TargetVersion, before.CurrentVersion)}
 	}
 }
 
@@ -280,10 +280,10 @@ func (v *Service) Verify(ctx context.Context, req *connect.Request[pb.VerifyRequ
 	}
 	// Only a controller with the transformations can compare.
 	if v.cfg.Verifier == nil || s != v.own {
-		return refuse(fmt.Sprintf("verify: this controller is not configured for %s: ask one that is", s.Name()))
+		return refuse(fmt.Sprintf("verify: this controller is not configured for %s: ask a controller that is", s.Name()))
 	}
 	if !v.verifying.TryLock() {
-		return refuse("verify: a comparison runs already: wait for its end")
+		return refuse("verify: a comparison runs already: wait until it ends")
 	}
 	defer v.verifying.Unlock()
 	start := time.Now()

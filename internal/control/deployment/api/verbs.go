@@ -112,7 +112,7 @@ func checkReason(reason string) (string, error) {
 }
 
 // running returns the id of the upgrade that a request means: the running one that the caller saw.
-// Another one that begins meanwhile is not meant.
+// It does not mean another upgrade that begins meanwhile.
 func running(d upgradestate.Deployment, id string) string {
 	if id == "" && d.Upgrade != nil {
 		return d.Upgrade.ID
@@ -163,10 +163,10 @@ func (v *Service) AcceptBreaches(ctx context.Context, req *connect.Request[pb.Ac
 	return v.change(ctx, s, req.Msg, upgradestate.AcceptBreaches{}, func(before, _ upgradestate.Deployment) []string {
 		var does []string
 		for _, b := range upgradestate.OpenBreaches(before) {
-			does = append(does, fmt.Sprintf("take it that this was dealt with: %s of %s: %s", b.Kind, b.Version, b.What))
+			does = append(does, fmt.Sprintf("acknowledge the breach of %s of %s: %s", b.Kind, b.Version, b.What))
 		}
 		return does
-	}, func(upgradestate.Deployment) string { return "no breach of a fence waits for anybody" })
+	}, func(upgradestate.Deployment) string { return "no breach of a fence is unacknowledged" })
 }
 
 // SetPace implements the API.
@@ -190,7 +190,7 @@ func (v *Service) SetPace(ctx context.Context, req *connect.Request[pb.SetPaceRe
 		ev.Reason = &reason
 	}
 	return v.change(ctx, s, m, ev, paceEffects, func(d upgradestate.Deployment) string {
-		return "bulk work goes that way already: " + paceText(d.Pace)
+		return "bulk work has this pace already: " + paceText(d.Pace)
 	})
 }
 
@@ -208,11 +208,11 @@ func paceEffects(before, after upgradestate.Deployment) []string {
 	// Describe each change that an operator would notice.
 	switch {
 	case is.Paused && !was.Paused:
-		does = append(does, "pause bulk work (copying, comparing as a whole, data updates) on all controllers, and begin no switch, until 'resume'; changes are followed all the time")
+		does = append(does, "pause bulk work (copies, whole comparisons, data updates) on all controllers, and begin no switch, until 'resume'; controllers still apply changes")
 	case is.Paused && is.Reason != was.Reason:
 		does = append(does, fmt.Sprintf("give the pause the reason %q", is.Reason))
 	case was.Paused && !is.Paused:
-		does = append(does, "resume bulk work where it stands"+reasonOf(was.Reason))
+		does = append(does, "resume bulk work where it stopped"+reasonOf(was.Reason))
 	}
 	if is.MaxRate != was.MaxRate {
 		does = append(does, fmt.Sprintf("copy %s, not %s", rateText(is.MaxRate), rateText(was.MaxRate)))
@@ -254,7 +254,7 @@ func rateText(n int) string {
 
 func loadText(percent int) string {
 	if percent == 0 {
-		return "the source load that is configured"
+		return "the configured source load"
 	}
 	return fmt.Sprintf("%d %% source load", percent)
 }

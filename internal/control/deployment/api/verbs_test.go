@@ -120,7 +120,7 @@ func TestPace(t *testing.T) {
 	a.verb(t, "SetPace", `{"paused": true, "reason": " backup "}`, "pause bulk work")
 	a.verb(t, "SetPace", `{"reason": "a longer backup"}`, `the reason "a longer backup"`)
 	a.verb(t, "SetPace", `{"maxRate": 500, "maxSourceLoad": 60, "window": "22:00-05:00"}`, "at most 500 records a second in all, not as fast as configured; slow down above 60 % source load")
-	a.verb(t, "SetPace", `{"paused": false}`, "resume bulk work where it stands (it was paused: a longer backup)")
+	a.verb(t, "SetPace", `{"paused": false}`, "resume bulk work where it stopped (it was paused: a longer backup)")
 	got := a.verb(t, "SetPace", `{"window": ""}`, "at any time, not within 22:00-05:00 UTC")
 	var what []string
 	for _, h := range got.History {
@@ -189,7 +189,7 @@ func TestHoldAndSwitch(t *testing.T) {
 	a.fails(t, "Switch", `{"upgradeId": "u-x"}`, `failed_precondition: switch: no such upgrade is running: begin one`)
 	d := w.Apply(t, upgradestate.Report{ID: id, State: upgradestate.InitialSyncing, Attempt: 1, Shards: []int{0, 1, 2, 3}})
 	if upgradestate.ReadyToSwitch(d) {
-		t.Fatal("it would switch by itself")
+		t.Fatal("it would switch automatically")
 	}
 	var waits struct{ Progress struct{ WaitsFor []string } }
 	a.ok(t, "GetDeployment", `{}`, &waits)
@@ -203,8 +203,8 @@ func TestHoldAndSwitch(t *testing.T) {
 	a.ok(t, "Switch", `{}`, &again)
 	a.fails(t, "SetPolicy", `{"hold": false}`, `failed_precondition: set-policy: upgrade `+id+` is switching already: let it finish or abort it`)
 	a.fails(t, "Complete", `{"version": "v2"}`, `failed_precondition: complete: upgrade `+id+` to v2 is running: let it finish or abort it first`)
-	a.verb(t, "AbortUpgrade", `{"reason": "too slow"}`, "complete or remove the fences")
-	a.fails(t, "Switch", `{}`, `failed_precondition: switch: upgrade `+id+` is being aborted (too slow): wait for its end, then begin again`)
+	a.verb(t, "AbortUpgrade", `{"reason": "too slow"}`, "complete or remove the announced fences")
+	a.fails(t, "Switch", `{}`, `failed_precondition: switch: upgrade `+id+` is being aborted (too slow): wait until it ends, then begin again`)
 }
 
 // TestSwitchAfterTheFlip is a repetition, as long as no other upgrade was begun.
@@ -241,17 +241,17 @@ func TestBackToTheSnapshot(t *testing.T) {
 	w.Flip(t)
 	loss := &lossOf{report: &pb.LossReport{Compared: 40, Created: 2, Changed: 1, Examples: []string{"created packages/p-1"}}}
 	a := serveWith(t, w, api.Config{Upgrades: everyWay{}, Loss: loss})
-	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1", "acceptLoss": true}`, `invalid_argument: accept_loss "true": want it only together with to_snapshot`)
-	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1", "toSnapshot": true, "confirm": "x"}`, `invalid_argument: confirm "x": want it only together with accept_loss`)
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1", "acceptLoss": true}`, `invalid_argument: accept_loss "true": want to_snapshot together with it`)
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1", "toSnapshot": true, "confirm": "x"}`, `invalid_argument: confirm "x": want accept_loss together with it`)
 	const right = name + "/replicaSet/c2/mongo:dbc_v2"
-	const numbers = `failed_precondition: begin-upgrade: the rollback to v1 as the switch left it loses what was written since: 2 created, 1 changed, 0 deleted of 40 groups compared, such as created packages/p-1; to go back all the same, give --accept-loss --confirm ` + right
+	const numbers = `failed_precondition: begin-upgrade: the rollback to v1 as the switch left it loses all later writes: 2 created, 1 changed, 0 deleted of 40 groups compared, such as created packages/p-1; to accept that, give --accept-loss --confirm ` + right
 	before := a.stored(t)
 	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1", "toSnapshot": true}`, numbers)
 	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1", "toSnapshot": true, "dryRun": true}`, numbers)
 	loss.err = errors.New("more than 7 groups differ")
 	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1", "toSnapshot": true}`, `failed_precondition: estimate loss: more than 7 groups differ`)
 	// What confirms it is for the database that loses: no other's fits.
-	const would = "it would lose what was written to v2 since the switch; to do that, give --confirm " + right
+	const would = "it would lose the writes to v2 since the switch; to do that, give --confirm " + right
 	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1", "toSnapshot": true, "acceptLoss": true}`, `failed_precondition: begin-upgrade: this is final: `+would)
 	for _, wrong := range []string{name + "/replicaSet/staging/mongo:dbc_v2", name + "/replicaSet/c1/mongo:dbc_v1", "mongo:dbc_v2", name} {
 		for _, dry := range []string{"", `, "dryRun": true`} {
@@ -264,7 +264,7 @@ func TestBackToTheSnapshot(t *testing.T) {
 	}
 	// Where the old version follows, nothing needs to be lost.
 	d := w.Apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v1", TransformHash: "h2"}})
-	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1", "toSnapshot": true, "acceptLoss": true}`, `failed_precondition: begin-upgrade: v1 follows v2: use 'rollback' without --to-snapshot, nothing is lost; if the database of v2 is lost, see docs/break-glass.md`)
+	a.fails(t, "BeginUpgrade", `{"targetVersion": "v1", "toSnapshot": true, "acceptLoss": true}`, `failed_precondition: begin-upgrade: v1 follows v2: use 'rollback' without --to-snapshot, so that nothing is lost; if the database of v2 is lost, see docs/break-glass.md`)
 	w.Apply(t, upgradestate.WithdrawAvailable{TargetVersion: "v1"})
 	for d.Namespaces[1].Kinds[0].Pending != nil { // the collection takes its name
 		for _, act := range upgradestate.Actions(d) {
@@ -272,7 +272,7 @@ func TestBackToTheSnapshot(t *testing.T) {
 			d = w.Apply(t, upgradestate.Confirmed{Version: p.Version, Kind: p.Place.Kind, To: p.Pending.To, From: p.Pending.From})
 		}
 	}
-	got := a.verb(t, "BeginUpgrade", `{"targetVersion": "v1", "toSnapshot": true, "acceptLoss": true, "confirm": "`+right+`"}`, "without anything that was written to v2 since")
+	got := a.verb(t, "BeginUpgrade", `{"targetVersion": "v1", "toSnapshot": true, "acceptLoss": true, "confirm": "`+right+`"}`, "without the later writes to v2")
 	if !got.UpgradeState.ToSnapshot {
 		t.Errorf("begun %+v", got.UpgradeState)
 	}
@@ -318,11 +318,11 @@ func TestWaiveKind(t *testing.T) {
 	blocking(3)
 	a.fails(t, "WaiveKind", `{"kind": "pakages"}`, `invalid_argument: kind "pakages": want one of packages`)
 	before := a.stored(t)
-	const would = `let the switch go on without the 3 of packages that are parked now, and any that is parked later in this direction: the other version will not have them, or only as they were before`
+	const would = `let the switch continue without the 3 of packages that are parked now, and any that is parked later in this direction: the other version will lack them or have an earlier state`
 	a.fails(t, "WaiveKind", `{"kind": "packages"}`, `failed_precondition: waive: it would `+would+`; to do that, give --count 3`)
 	for _, dry := range []string{"", `, "dryRun": true`} {
-		a.fails(t, "WaiveKind", `{"kind": "packages", "count": "2"`+dry+`}`, `failed_precondition: waive: --count 2 was given, and 3 of packages are parked now: look at them again, and give --count 3`)
-		a.fails(t, "WaiveKind", `{"kind": "packages", "count": "0"`+dry+`}`, `failed_precondition: waive: --count 0 was given, and 3 of packages are parked now: look at them again, and give --count 3`)
+		a.fails(t, "WaiveKind", `{"kind": "packages", "count": "2"`+dry+`}`, `failed_precondition: waive: --count 2 was given, but 3 of packages are parked now: check them again, and give --count 3`)
+		a.fails(t, "WaiveKind", `{"kind": "packages", "count": "0"`+dry+`}`, `failed_precondition: waive: --count 0 was given, but 3 of packages are parked now: check them again, and give --count 3`)
 	}
 	var tried told
 	a.ok(t, "WaiveKind", `{"kind": "packages", "dryRun": true}`, &tried)
@@ -410,18 +410,18 @@ func TestRollbackSafe(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}
-	want(safe{Blocking: "0", Waived: "0", Reason: "v1 does not follow yet: a controller announces within seconds of a switch that it does, so ask again; if it stays so, its entry in dbs is disabled or missing, or no controller runs"})
+	want(safe{Blocking: "0", Waived: "0", Reason: "v1 does not follow yet: a controller announces it within seconds after a switch, so retry; if this does not help, its entry in dbs is disabled or missing, or no controller runs"})
 	w.Apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v1", TransformHash: "h2"}})
 	want(safe{Safe: true, Blocking: "0", Waived: "0"})
 	away.Store("no primary")
-	want(safe{Blocking: "0", Waived: "0", Reason: "the database of v1 cannot be used now, and a rollback needs it: no primary"})
+	want(safe{Blocking: "0", Waived: "0", Reason: "the database of v1 cannot be used now, but a rollback needs it: no primary"})
 	away.Store("")
 	for i := range 2 {
 		if err := w.Store.Park(t.Context(), deploymenttest.Parked("2-v2-v1-h2", i, i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want(safe{Blocking: "2", Waived: "0", Reason: "2 records cannot be brought back to v1: see 'parked', correct or waive them"})
+	want(safe{Blocking: "2", Waived: "0", Reason: "2 records cannot be migrated back to v1: see 'parked', fix or waive them"})
 	back := func(want ...string) {
 		t.Helper()
 		var got struct{ Effects []string }
@@ -430,18 +430,18 @@ func TestRollbackSafe(t *testing.T) {
 			t.Errorf("the rollback: %q, want %q", got.Effects, want)
 		}
 	}
-	const goes = "go back to v1, which follows v2: what is still on its way is waited for"
-	back(goes, "wait until nothing blocks: 2 records cannot be brought back to v1: see 'parked', correct or waive them")
+	const goes = "return to v1, which follows v2: it waits for changes that are not applied yet"
+	back(goes, "wait until nothing blocks: 2 records cannot be migrated back to v1: see 'parked', fix or waive them")
 	var list struct{ Parked []struct{ Direction string } }
 	a.ok(t, "ListParked", `{}`, &list)
 	if len(list.Parked) != 2 || list.Parked[0].Direction != "2-v2-v1-h2" {
 		t.Errorf("listed %+v", list)
 	}
 	a.ok(t, "WaiveParked", `{"kind": "packages", "key": "p-0"}`, &struct{}{})
-	want(safe{Blocking: "1", Waived: "1", Reason: "1 record cannot be brought back to v1: see 'parked', correct or waive them"})
+	want(safe{Blocking: "1", Waived: "1", Reason: "1 record cannot be migrated back to v1: see 'parked', fix or waive them"})
 	a.verb(t, "WaiveKind", `{"kind": "packages", "count": "1"}`, "the 1 of packages")
 	want(safe{Safe: true, Blocking: "0", Waived: "2"})
-	back(goes, "go without what is waived (2 records): v1 lacks it, or has it as it was before; v2 keeps it")
+	back(goes, "leave out waived records (2 records): v1 lacks them or has an earlier state; v2 keeps them")
 }
 
 // tasks are api.Updates.
@@ -466,7 +466,7 @@ func TestUpdates(t *testing.T) {
 	if a.ok(t, "ListUpdates", `{}`, &list); len(list.Tasks) != 1 || list.Tasks[0].Name != "fill" {
 		t.Errorf("listed %+v", list)
 	}
-	a.fails(t, "BeginUpdate", `{}`, `invalid_argument: task "": want the name of a data update, as ListUpdates shows it`)
+	a.fails(t, "BeginUpdate", `{}`, `invalid_argument: task "": want the name of a data update from ListUpdates`)
 	a.fails(t, "BeginUpdate", `{"task": "x"}`, `failed_precondition: update: unknown data update "x": there are fill and empty`)
 	a.fails(t, "CancelUpdate", `{}`, `failed_precondition: cancel update: no data update runs`)
 	a.verb(t, "BeginUpdate", `{"task": "fill"}`, "run data update fill once over all packages of v1")
@@ -482,9 +482,9 @@ func TestUpdates(t *testing.T) {
 func TestWithoutHooks(t *testing.T) {
 	t.Parallel()
 	a := serve(t, deploymenttest.New(t).WithVersions(t))
-	a.fails(t, "Plan", `{}`, `failed_precondition: plan: this controller cannot: ask one that is configured for it`)
-	a.fails(t, "ListUpdates", `{}`, `failed_precondition: list updates: this controller cannot: ask one that is configured for it`)
-	a.fails(t, "BeginUpdate", `{"task": "fill"}`, `failed_precondition: update: this controller cannot: ask one that is configured for it`)
+	a.fails(t, "Plan", `{}`, `failed_precondition: plan: this controller cannot: ask a controller that is configured for it`)
+	a.fails(t, "ListUpdates", `{}`, `failed_precondition: list updates: this controller cannot: ask a controller that is configured for it`)
+	a.fails(t, "BeginUpdate", `{"task": "fill"}`, `failed_precondition: update: this controller cannot: ask a controller that is configured for it`)
 	a.ok(t, "CreateDeployment", `{"name": "`+other+`", "version": "v1"}`, &struct{}{})
-	a.fails(t, "Plan", `{"name": "`+other+`"}`, `failed_precondition: plan: this controller is not configured for `+other+`: ask one that is`)
+	a.fails(t, "Plan", `{"name": "`+other+`"}`, `failed_precondition: plan: this controller is not configured for `+other+`: ask a controller that is`)
 }

@@ -72,7 +72,7 @@ func TestEstimateLoss(t *testing.T) {
 	t.Parallel()
 	w := deploymenttest.New(t).WithVersions(t)
 	a := serveWith(t, w, api.Config{Loss: lossOf{report: &pb.LossReport{Compared: 7, Changed: 2}}})
-	if err := a.ask(t, "EstimateLoss", "{}"); err == nil || err.Error() != "failed_precondition: estimate loss: nothing was switched yet, so there is no snapshot to go back to" {
+	if err := a.ask(t, "EstimateLoss", "{}"); err == nil || err.Error() != "failed_precondition: estimate loss: no switch was made yet, so there is no snapshot to return to" {
 		t.Error(err)
 	}
 	w.Flip(t)
@@ -94,7 +94,7 @@ func TestEstimateLoss(t *testing.T) {
 		t.Errorf("report %+v", got)
 	}
 	w.Apply(t, upgradestate.Complete{Version: "v1"})
-	if err := a.ask(t, "EstimateLoss", "{}"); err == nil || err.Error() != "failed_precondition: estimate loss: v1 was retired, and nothing leads back to it" {
+	if err := a.ask(t, "EstimateLoss", "{}"); err == nil || err.Error() != "failed_precondition: estimate loss: v1 was retired, so no upgrade can return to it" {
 		t.Error(err)
 	}
 }
@@ -127,7 +127,7 @@ func TestOneRehearsalAtATime(t *testing.T) {
 	}
 	defer end()
 	<-r.started
-	if err := a.ask(t, "Rehearse", "{}"); err == nil || err.Error() != "failed_precondition: rehearse: a rehearsal runs already: wait for its end" {
+	if err := a.ask(t, "Rehearse", "{}"); err == nil || err.Error() != "failed_precondition: rehearse: a rehearsal runs already: wait until it ends" {
 		t.Error(err)
 	}
 	if err := a.ask(t, "Rehearse", `{"sample": -1}`); err == nil || err.Error() != `invalid_argument: sample "-1": want a number of records, or 0 for 1000` {

@@ -27,9 +27,9 @@ func (v *Service) WaiveParked(ctx context.Context, req *connect.Request[pb.Waive
 	kind, key := req.Msg.Kind, req.Msg.Key
 	switch {
 	case kind == "":
-		return nil, invalid("kind", "", "the kind of a parked record, as ListParked shows it")
+		return nil, invalid("kind", "", "the kind of a parked record from ListParked")
 	case key == "":
-		return nil, invalid("key", "", "the key of a parked record, as ListParked shows it")
+		return nil, invalid("key", "", "the key of a parked record from ListParked")
 	}
 	if ctx, err = asked(ctx, req.Msg); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (v *Service) WaiveKind(ctx context.Context, req *connect.Request[pb.WaiveKi
 	}
 	// Without a direction, a waiver would apply to nothing.
 	if len(deployment.Directions(d)) == 0 {
-		return nil, refuse("waive: nothing is being moved, so there is nothing to waive")
+		return nil, refuse("waive: nothing is being copied, so there is nothing to waive")
 	}
 	// Waiving twice changes nothing, so only note it.
 	done, err := s.KindWaived(ctx, d, kind)
@@ -113,7 +113,7 @@ func (v *Service) WaiveKind(ctx context.Context, req *connect.Request[pb.WaiveKi
 	// Count only this kind, as the caller's confirmation does.
 	of := slices.DeleteFunc(list, func(p syncer.Parked) bool { return p.Kind != kind })
 	res := &pb.WaiveKindResponse{Waived: deployment.CountParked(of).Blocking}
-	res.Effects = []string{fmt.Sprintf("let the switch go on without the %d of %s that are parked now, and any that is parked later in this direction: the other version will not have them, or only as they were before", res.Waived, kind)}
+	res.Effects = []string{fmt.Sprintf("let the switch continue without the %d of %s that are parked now, and any that is parked later in this direction: the other version will lack them or have an earlier state", res.Waived, kind)}
 	if err := confirmsCount(req.Msg, res); err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func confirmsCount(req *pb.WaiveKindRequest, would *pb.WaiveKindResponse) error 
 	case req.Count == nil:
 		return refuse(fmt.Sprintf("waive: it would %s; to do that, give --count %d", strings.Join(would.Effects, "; "), would.Waived))
 	}
-	return refuse(fmt.Sprintf("waive: --count %d was given, and %d of %s are parked now: look at them again, and give --count %d", *req.Count, would.Waived, req.Kind, would.Waived))
+	return refuse(fmt.Sprintf("waive: --count %d was given, but %d of %s are parked now: check them again, and give --count %d", *req.Count, would.Waived, req.Kind, would.Waived))
 }
 
 // checkKind refuses a kind that no version has. A misspelt waiver would wait unnoticed.

@@ -48,7 +48,7 @@ func (b backend) Connect(dbs []controller.Database, o controller.Opening) (map[s
 	return out, set.Close
 }
 
-// entry returns the configuration of a database: the one of its version, with the database's own
+// entry returns the configuration of a database: the entry of its version, with the database's own
 // name.
 func (b backend) entry(db controller.Database) config.DB {
 	entry, _ := b.cfg.DB(db.Version)

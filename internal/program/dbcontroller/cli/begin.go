@@ -27,10 +27,10 @@ func beginCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if target == "" {
-				return usage("no version named: give --target-version, e.g. --target-version v2")
+				return usage("no version given: use --target-version, e.g. --target-version v2")
 			}
 			if shards < 0 {
-				return usage("--total-shards-count %d: give the ring size of the deployment, or leave it out", shards)
+				return usage("--total-shards-count %d: give the ring size of the deployment, or omit the flag", shards)
 			}
 			steps, err := a.upgrade(cmd, p, pace, &dbv1.BeginUpgradeRequest{TargetVersion: target, TotalShardsCount: shards})
 			if err != nil {
@@ -91,15 +91,15 @@ func rollbackCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// Reject flag combinations before any call, so that a wrong command line changes nothing.
 			if accept && !snapshot {
-				return usage("--accept-loss: nothing is lost without --to-snapshot: leave it out")
+				return usage("--accept-loss: without --to-snapshot nothing is lost: omit the flag")
 			}
 			switch {
 			case confirm != "" && !accept:
-				return usage("--confirm: it is for --accept-loss: give both")
+				return usage("--confirm: give it together with --accept-loss")
 			case noController && (!snapshot || alone.config == ""):
 				return usage("--offline: give --to-snapshot and --config FILE with it")
 			case !noController && (alone.config != "" || alone.newLost):
-				return usage("--config and --new-database-lost are for --offline: a controller has a configuration")
+				return usage("--config and --new-database-lost: give them only with --offline; a controller has its own configuration")
 			case noController:
 				alone.accept, alone.confirm, alone.dryRun, alone.by, alone.say = accept, confirm, a.dryRun, a.who(), cmd.ErrOrStderr()
 				return alone.run(cmd.Context())
@@ -118,15 +118,15 @@ func rollbackCommand() *cobra.Command {
 			last := now.GetLastSwitch()
 			switch {
 			case last == nil:
-				return refused("rollback: nothing was switched yet")
+				return refused("rollback: no switch was made yet")
 			// A repeated rollback after the switch back must succeed without starting the opposite
 			// upgrade.
 			case last.GetBack():
-				announce(cmd.ErrOrStderr(), "will", []string{fmt.Sprintf("nothing: %s went back to %s already", last.GetId(), last.GetToVersion())})
+				announce(cmd.ErrOrStderr(), "will", []string{fmt.Sprintf("nothing: %s returned to %s already", last.GetId(), last.GetToVersion())})
 				return a.answer(cmd, now, false)
 			// Reverse sync has kept the old version current. Its snapshot would only lose data.
 			case snapshot && now.GetReverseSync().GetEnabled():
-				return refused("rollback: %s follows %s: use rollback without --to-snapshot, nothing is lost; if the database of %s is lost, see docs/break-glass.md", last.GetFromVersion(), last.GetToVersion(), last.GetToVersion())
+				return refused("rollback: %s follows %s: use rollback without --to-snapshot, so that nothing is lost; if the database of %s is lost, see docs/break-glass.md", last.GetFromVersion(), last.GetToVersion(), last.GetToVersion())
 			// Count the loss and ask for the confirmation before the upgrade begins, never during
 			// it.
 			case snapshot && now.GetUpgradeState() == nil:
@@ -146,7 +146,7 @@ func rollbackCommand() *cobra.Command {
 	a.register(cmd)
 	p.register(cmd)
 	pace.register(cmd)
-	cmd.Flags().BoolVar(&snapshot, "to-snapshot", false, "return to the old data as the switch left them; later writes are lost")
+	cmd.Flags().BoolVar(&snapshot, "to-snapshot", false, "return to the old data as the switch left them; lose later writes")
 	cmd.Flags().BoolVar(&accept, "accept-loss", false, "with --to-snapshot: accept the loss of later writes")
 	cmd.Flags().StringVar(&confirm, "confirm", "", "with --accept-loss: deployment, cluster and database that lose writes; the refusal prints it")
 	cmd.Flags().BoolVar(&noController, "offline", false, "with --to-snapshot: run without a controller")
@@ -185,7 +185,7 @@ func (a *asker) loss(cmd *cobra.Command, accept bool, confirm string) error {
 		if want != "" {
 			flags += " --confirm " + want
 		}
-		return refused("rollback: the rollback to the snapshot loses %s%s: to go back all the same, give %s", numbers, doubts(confirm, r.GetConfirmLacks()), flags)
+		return refused("rollback: the rollback to the snapshot loses %s%s: to accept that, give %s", numbers, doubts(confirm, r.GetConfirmLacks()), flags)
 	}
 	// Accepted. Still print the loss, for the log of the operator.
 	fmt.Fprintln(cmd.ErrOrStderr(), "will lose: "+printable(numbers))
@@ -225,7 +225,7 @@ func createCommand() *cobra.Command {
 	}
 	a.connection.register(cmd)
 	cmd.Flags().BoolVar(&a.dryRun, "dry-run", false, "print the effect, change nothing")
-	cmd.Flags().StringVar(&version, "initial-version", "", "version that is served now, e.g. v1; empty: the controller decides")
+	cmd.Flags().StringVar(&version, "initial-version", "", "current version, e.g. v1; empty: the controller decides")
 	cmd.Flags().Int32Var(&ring, "ring-size", 0, "number of shards, can never change; 0: as configured, or 16")
 	return cmd
 }

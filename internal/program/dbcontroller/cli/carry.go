@@ -24,7 +24,7 @@ func carries(k config.Kind, l *lens.Lens) (map[string]collections.Carry, error) 
 	}, Back: func(made record.Shape) (record.Shape, error) { return carriedBack(made, l) }}}
 	for name, specs := range k.Indexes {
 		if !slices.Contains(made, name) {
-			return nil, usage("kinds: indexes of %s: the kind with from: %s does not make it; it makes %s", name, k.From, strings.Join(made, ", "))
+			return nil, usage("kinds: indexes of %s: the lens of the kind with from: %s does not make this kind; it makes %s", name, k.From, strings.Join(made, ", "))
 		}
 		indexes, err := declared(name, specs)
 		if err != nil {
@@ -59,7 +59,7 @@ func carried(old record.Shape, to string, l *lens.Lens) (record.Shape, error) {
 		// A validator is copied unchanged. One on a changed field would reject the new records.
 		if doc, ok := v.DocumentOK(); ok {
 			if field, touched := l.TouchesValidator(doc); touched {
-				return record.Shape{}, fmt.Errorf("the validator speaks of %s, which the lens changes: remove the validator, or do not change the field", field)
+				return record.Shape{}, fmt.Errorf("the validator uses %s, which the lens changes: remove the validator, or do not change the field", field)
 			}
 		}
 	}
@@ -80,7 +80,7 @@ func carriedBack(made record.Shape, l *lens.Lens) (record.Shape, error) {
 	if v, err := made.Options.LookupErr("validator"); err == nil {
 		if doc, ok := v.DocumentOK(); ok {
 			if field, touched := l.TouchesValidator(doc); touched {
-				return record.Shape{}, fmt.Errorf("the validator speaks of %s, which the lens changes", field)
+				return record.Shape{}, fmt.Errorf("the validator uses %s, which the lens changes", field)
 			}
 		}
 	}

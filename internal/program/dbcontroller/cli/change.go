@@ -36,23 +36,23 @@ func (ch change[S]) make(ctx context.Context, c *connection, say io.Writer) (ans
 	if !lost(err) {
 		return nil, false, err
 	}
-	const again = "'dbcontroller history' shows whether it was; the same command again is safe"
+	const again = "'dbcontroller history' shows the outcome; it is safe to repeat the command"
 	if ctx.Err() != nil {
-		return nil, false, failedf(exitUnknown, "interrupted before the controller answered, so that it may have been done: %s", again)
+		return nil, false, failedf(exitUnknown, "interrupted before the controller answered, so the change may have been made: %s", again)
 	}
-	fmt.Fprintf(say, "the answer was lost (%s): asking whether it is done\n", printable(c.explain(err).Error()))
+	fmt.Fprintf(say, "the answer was lost (%s): asking for the outcome\n", printable(c.explain(err).Error()))
 	// A dry run may be repeated at another controller, unlike the change.
 	asking, cancel := context.WithTimeout(client.Repeatable(ctx), min(c.timeout, resolveTimeout))
 	defer cancel()
 	now, failed := ch.dry(asking)
 	switch {
 	case failed != nil:
-		return nil, false, failedf(exitUnknown, "it is not known whether it was done, for the answer was lost and the controllers at %s do not say (%s): %s", c.address(), c.explain(failed), again)
+		return nil, false, failedf(exitUnknown, "the outcome is unknown: the answer was lost and the controllers at %s did not report it (%s): %s", c.address(), c.explain(failed), again)
 	// "Not done yet" proves nothing: the first request may still be on its way.
 	case !ch.done(now.Msg):
-		return nil, false, failedf(exitUnknown, "it is not known whether it will be done, for the answer was lost and it is not done yet: %s", again)
+		return nil, false, failedf(exitUnknown, "the outcome is unknown: the answer was lost and the change is not made yet: %s", again)
 	}
-	fmt.Fprintln(say, "it is done")
+	fmt.Fprintln(say, "the change is made")
 	return now.Msg, true, nil
 }
 
@@ -75,7 +75,7 @@ func lost(err error) bool {
 	if !connect.IsWireError(err) {
 		return true
 	}
-	switch connect.CodeOf(err) { //nolint:exhaustive // with any other code a controller says that it did nothing
+	switch connect.CodeOf(err) { //nolint:exhaustive // any other code means that the controller changed nothing
 	case connect.CodeUnavailable, connect.CodeCanceled, connect.CodeDeadlineExceeded, connect.CodeUnknown, connect.CodeInternal:
 		return true
 	}

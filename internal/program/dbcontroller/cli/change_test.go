@@ -72,12 +72,12 @@ func TestAChangeWhoseAnswerIsLost(t *testing.T) {
 				t.Errorf("sent %d times", n)
 			}
 			if tc.want == exitDone {
-				if !strings.HasPrefix(out, "done: ") || !strings.Contains(diag, "the answer was lost") || !strings.HasSuffix(diag, "it is done\n") {
+				if !strings.HasPrefix(out, "done: ") || !strings.Contains(diag, "the answer was lost") || !strings.HasSuffix(diag, "the change is made\n") {
 					t.Errorf("printed %q, diagnostics %q", out, diag)
 				}
 				return
 			}
-			if text := err.Error(); out != "" || !strings.Contains(text, "the answer was lost and it is not done yet") || !strings.Contains(text, "'dbcontroller history' shows whether it was; the same command again is safe") {
+			if text := err.Error(); out != "" || !strings.Contains(text, "the answer was lost and the change is not made yet") || !strings.Contains(text, "'dbcontroller history' shows the outcome; it is safe to repeat the command") {
 				t.Errorf("printed %q, %v", out, err)
 			}
 		})

@@ -80,7 +80,7 @@ func (c *connection) config() (client.Config, error) {
 	}
 	if given.Server != "" {
 		if c.context != "" {
-			return given, usage("--context %s and --server (or %s) are both given: give one of them", c.context, serverEnv)
+			return given, usage("--context %s and --server (or %s): give only one of them", c.context, serverEnv)
 		}
 		return given, nil
 	}
@@ -90,11 +90,11 @@ func (c *connection) config() (client.Config, error) {
 	}
 	name := cmp.Or(c.context, os.Getenv("DBCONTROLLER_CONTEXT"), all.Current)
 	if name == "" {
-		return given, usage("no controller named: give --server HOST:PORT, set %s, or choose one for good with 'dbcontroller context set'", serverEnv)
+		return given, usage("no controller given: use --server HOST:PORT, set %s, or store one with 'dbcontroller context set'", serverEnv)
 	}
 	at, ok := all.Contexts[name]
 	if !ok {
-		return given, usage("there is no context %s: 'dbcontroller context list' shows those there are", name)
+		return given, usage("there is no context %s: 'dbcontroller context list' shows all contexts", name)
 	}
 	c.name = cmp.Or(c.name, at.Name)
 	// Ignore credentials from the environment here: they belong to the server named there. The
@@ -106,7 +106,7 @@ func (c *connection) config() (client.Config, error) {
 
 func (c *connection) open() (dbcontrollerv1connect.DeploymentServiceClient, error) {
 	if c.timeout <= 0 {
-		return nil, usage("--timeout %s: give how long to wait, such as 30s", c.timeout)
+		return nil, usage("--timeout %s: give a duration, such as 30s", c.timeout)
 	}
 	cfg, err := c.config()
 	if err != nil {
@@ -165,16 +165,16 @@ func distrust(err error, address string) error {
 	var record tls.RecordHeaderError
 	switch {
 	case errors.As(err, &unknown):
-		return fmt.Errorf("the certificate of %s is signed by nobody who is known here: give --tls-ca", address)
+		return fmt.Errorf("the certificate of %s has an unknown CA: give --tls-ca", address)
 	case errors.As(err, &name):
 		return fmt.Errorf("the certificate of %s is for another name: %w", address, name)
 	case errors.As(err, &invalid):
-		return fmt.Errorf("the certificate of %s does not count: %w", address, invalid)
+		return fmt.Errorf("the certificate of %s is not valid: %w", address, invalid)
 	// The HTTP library has no error type for this case and the next.
 	case errors.As(err, &record), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
-		return fmt.Errorf("what answers at %s speaks no TLS: give http://HOST:PORT, without certificates", address)
+		return fmt.Errorf("the server at %s does not use TLS: give http://HOST:PORT, without certificates", address)
 	case strings.Contains(err.Error(), "malformed HTTP response"), strings.Contains(err.Error(), "400 Bad Request"):
-		return fmt.Errorf("what answers at %s is not a controller's API, or speaks TLS: give https://HOST:PORT, or --tls-ca", address)
+		return fmt.Errorf("the server at %s is not a controller's API, or uses TLS: give https://HOST:PORT, or --tls-ca", address)
 	}
 	return nil
 }

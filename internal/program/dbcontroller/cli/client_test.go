@@ -82,7 +82,7 @@ func TestProvingOneself(t *testing.T) {
 		want string // in the error; empty: it works
 		warn string // on standard error; empty: nothing
 	}{
-		{name: "nothing given", args: get(), want: "no controller named: give --server HOST:PORT, set DBCONTROLLER_SERVER, or choose one for good with 'dbcontroller context set'"},
+		{name: "nothing given", args: get(), want: "no controller given: use --server HOST:PORT, set DBCONTROLLER_SERVER, or store one with 'dbcontroller context set'"},
 		{name: "token", args: get("--server", address, "--tls-ca", file("ca.crt"), "--token-file", file("token"))},
 		{name: "token that everybody can read", args: get("--server", address, "--tls-ca", file("ca.crt"), "--token-file", file("open")), warn: "open: everybody on this machine can read a secret"},
 		{name: "certificate", args: get("--server", "https://"+address, "--tls-ca", file("ca.crt"), "--tls-cert", file("ann.crt"), "--tls-key", file("ann.key"))},
@@ -92,9 +92,9 @@ func TestProvingOneself(t *testing.T) {
 		{name: "no role", args: get("--server", address, "--tls-ca", file("ca.crt"), "--token-file", file("bob")), want: "GetDeployment wants the role viewer, and token:bob has no role"},
 		{name: "wrong role", args: []string{"pause", "--server", address, "--tls-ca", file("ca.crt"), "--token-file", file("token")}, want: "SetPace wants the role operator, and token:alice has the role viewer"},
 		{name: "wrong role of a stream", args: []string{"verify", "--server", address, "--tls-ca", file("ca.crt"), "--token-file", file("token")}, want: "Verify wants the role operator, and token:alice has the role viewer"},
-		{name: "unknown authority", args: get("--server", "https://"+address), want: "signed by nobody who is known here: give --tls-ca"},
-		{name: "without TLS", args: get("--server", address), want: "or speaks TLS: give https://HOST:PORT, or --tls-ca"},
-		{name: "TLS where there is none", args: get("--server", plain, "--tls-ca", file("ca.crt")), want: "speaks no TLS"},
+		{name: "unknown authority", args: get("--server", "https://"+address), want: "has an unknown CA: give --tls-ca"},
+		{name: "without TLS", args: get("--server", address), want: "or uses TLS: give https://HOST:PORT, or --tls-ca"},
+		{name: "TLS where there is none", args: get("--server", plain, "--tls-ca", file("ca.crt")), want: "does not use TLS"},
 		{name: "token in the open", args: get("--server", "ctl.example.org:7090", "--token-file", file("token")), want: "a token would be readable on the way: give https://ctl.example.org:7090"},
 		{name: "half a certificate", args: get("--server", "https://"+address, "--tls-cert", file("ann.crt")), want: "belong together"},
 		{name: "password in the address", args: get("--server", "http://ann:s3cret@ctl"), want: `"***@ctl" is no address of a controller`},
@@ -107,9 +107,9 @@ func TestProvingOneself(t *testing.T) {
 		{name: "nor for the current one", args: get(), env: map[string]string{"DBCONTROLLER_TOKEN_FILE": file("wrong"), "DBCONTROLLER_TLS_CA": file("none")}},
 		{name: "a second one", args: []string{"context", "set", "laptop", "--server", plain}},
 		{name: "use it", args: []string{"context", "use", "laptop"}},
-		{name: "both ways", args: get("--context", "prod", "--server", plain), want: "give one of them"},
+		{name: "both ways", args: get("--context", "prod", "--server", plain), want: "give only one of them"},
 		{name: "use none", args: []string{"context", "use", "stage"}, want: "there is no context stage"},
-		{name: "bad name", args: []string{"context", "set", "a b", "--server", plain}, want: "is no name of a context"},
+		{name: "bad name", args: []string{"context", "set", "a b", "--server", plain}, want: "is not a valid name of a context"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for k, v := range tc.env {

@@ -46,7 +46,7 @@ func readContexts() (contexts, error) {
 	var all contexts
 	path, err := contextsPath()
 	if err != nil {
-		return all, nil //nolint:nilerr // somebody without a home has no contexts
+		return all, nil //nolint:nilerr // a user without a home directory has no contexts
 	}
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -57,7 +57,7 @@ func readContexts() (contexts, error) {
 	}
 	// A context decides which server gets the token. Refuse a file that others can access.
 	if info.Mode().Perm()&0o077 != 0 {
-		return all, usage("contexts: %s is open to others than its owner: chmod 600 it", path)
+		return all, usage("contexts: other users can access %s: run chmod 600 on it", path)
 	}
 	text, err := os.ReadFile(path) // #nosec G304 -- a file of the caller, which only its owner may change
 	if err != nil {
@@ -66,7 +66,7 @@ func readContexts() (contexts, error) {
 	if err := yaml.UnmarshalWithOptions(text, &all, yaml.Strict()); err != nil {
 		// Do not include the library's error: it quotes the file, which may hold a token by
 		// mistake.
-		return all, usage("contexts: %s is not as 'context set' writes it: correct or remove it", path)
+		return all, usage("contexts: %s does not have the format of 'context set': correct or remove it", path)
 	}
 	return all, nil
 }
@@ -106,7 +106,7 @@ func contextCommand() *cobra.Command {
 			"in $XDG_CONFIG_HOME/dbcontroller/config.yaml, which holds names of files and no secrets. --server and\n" +
 			serverEnv + " have precedence.",
 		RunE: func(*cobra.Command, []string) error {
-			return usage("context what? use 'dbcontroller context list', 'set' or 'use'")
+			return usage("no command given: use 'dbcontroller context list', 'set' or 'use'")
 		},
 	}
 	cmd.AddCommand(setContextCommand(), useContextCommand(), listContextsCommand())
@@ -123,10 +123,10 @@ func setContextCommand() *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			name := args[0]
 			if !contextName.MatchString(name) {
-				return usage("%q is no name of a context: use letters, digits, and any of . _ -", name)
+				return usage("%q is not a valid name of a context: use letters, digits, and any of . _ -", name)
 			}
 			if at.Server == "" {
-				return usage("no controller named: give --server HOST:PORT")
+				return usage("no controller given: use --server HOST:PORT")
 			}
 			// Check now: a wrong address would fail each later command.
 			if _, err := at.URLs(); err != nil {
@@ -181,7 +181,7 @@ func useContextCommand() *cobra.Command {
 				return err
 			}
 			if _, ok := all.Contexts[args[0]]; !ok {
-				return usage("there is no context %s: 'dbcontroller context list' shows those there are", args[0])
+				return usage("there is no context %s: 'dbcontroller context list' shows all contexts", args[0])
 			}
 			all.Current = args[0]
 			return writeContexts(all)

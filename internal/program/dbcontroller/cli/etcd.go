@@ -22,7 +22,7 @@ func etcdCommand(host process.Host) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
-				return usage("no configuration: give one with --config FILE")
+				return usage("no configuration given: use --config FILE")
 			}
 			cfg, err := config.Load(file, nil)
 			if err != nil {
@@ -31,7 +31,7 @@ func etcdCommand(host process.Host) *cobra.Command {
 			// Other processes with this configuration would use these endpoints and never find this
 			// etcd.
 			if len(cfg.Etcd.Endpoints) > 0 {
-				return usage("%s names etcd.endpoints, so nobody would look for an etcd of this machine: remove them", filepath.Base(cfg.Path))
+				return usage("%s sets etcd.endpoints, so no process would use an etcd on this machine: remove the setting", filepath.Base(cfg.Path))
 			}
 			log := process.NewLogger(zapcore.InfoLevel)
 			dir := process.DataDir(cfg)

@@ -51,8 +51,8 @@ func TestEtcd(t *testing.T) {
 		args []string
 		want string
 	}{
-		{host, []string{"etcd"}, "give one with --config FILE"},
-		{host, []string{"etcd", "--config", elsewhere}, "elsewhere.yaml names etcd.endpoints"},
+		{host, []string{"etcd"}, "no configuration given: use --config FILE"},
+		{host, []string{"etcd", "--config", elsewhere}, "elsewhere.yaml sets etcd.endpoints"},
 		{func(context.Context, string, *zap.Logger) ([]string, func() error, error) { return nil, nil, failed },
 			[]string{"etcd", "--config", own}, failed.Error()},
 		{nil, []string{"run", "--embedded-etcd", "--config", own}, "no etcd is built into this program: run 'dbcontroller etcd --config " + own + "'"},

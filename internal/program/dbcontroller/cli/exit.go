@@ -39,17 +39,17 @@ var exits = []struct {
 	exit          exit
 	name, meaning string
 }{
-	{exitDone, "done", "It is done, or was done already; what was looked for is not there."},
-	{exitFindings, "findings", "The command did its work and found something: `verify` differences, `plan` a check that failed, `rehearse` problems, `lens lint` and `lens diff` what breaks, `lens try` a record that fails."},
-	{exitUsage, "usage", "A flag, an argument or a file that was given is wrong, the configuration and lenses included. Nothing was done; the same command fails again."},
-	{exitNotFound, "not found", "The deployment, parked record, upgrade or update that was named is not there."},
-	{exitRefused, "refused", "The state of the deployment does not allow it, or it wants a confirmation that the message names. Nothing was changed."},
-	{exitNotAllowed, "not allowed", "Who calls is not known, or has not the role that the call wants."},
-	{exitUnreachable, "unreachable", "No controller, etcd or database answers, or the one that does cannot now. Nothing was changed; try again later."},
-	{exitTimeout, "timeout", "There was no answer within --timeout, to a call that changes nothing."},
-	{exitUnknown, "outcome unknown", "A change was sent, its answer was lost, and it is not seen to be done: it may still be. `history` shows whether it was; the same command again is safe."},
-	{exitFailed, "failed", "Anything else, such as a controller that cannot read its own records."},
-	{exitInterrupted, "interrupted", "SIGINT or SIGTERM ended it. What it had begun at a controller ends, too."},
+	{exitDone, "done", "The command succeeded, or its change was made already. A search that finds nothing succeeds too."},
+	{exitFindings, "findings", "The command finished and found a problem: `verify` differences, `plan` a failed check, `rehearse` problems, `lens lint` and `lens diff` errors or failing records, `lens try` a failing record."},
+	{exitUsage, "usage", "A flag, an argument or a given file is wrong, including the configuration and lenses. Nothing was changed; the same command fails again."},
+	{exitNotFound, "not found", "The given deployment, parked record, upgrade or update does not exist."},
+	{exitRefused, "refused", "The state of the deployment does not allow the command, or the command needs a confirmation that the message shows. Nothing was changed."},
+	{exitNotAllowed, "not allowed", "The caller is not authenticated, or lacks the role for the call."},
+	{exitUnreachable, "unreachable", "No controller, etcd or database answers, or the answering one cannot serve the command now. Nothing was changed; retry later."},
+	{exitTimeout, "timeout", "A call that changes nothing got no answer within --timeout."},
+	{exitUnknown, "outcome unknown", "A change was sent and its answer was lost. The change is not visible yet, but it may still be made. `history` shows the outcome; it is safe to repeat the command."},
+	{exitFailed, "failed", "Any other error, for example a controller that cannot read its own records."},
+	{exitInterrupted, "interrupted", "SIGINT or SIGTERM ended the command. Its running call at a controller ends, too."},
 }
 
 // failure is an error with its exit status.

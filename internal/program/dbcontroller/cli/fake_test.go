@@ -117,7 +117,7 @@ func (f *fake) Complete(_ context.Context, r *connect.Request[dbv1.CompleteReque
 
 func (f *fake) WaiveKind(_ context.Context, r *connect.Request[dbv1.WaiveKindRequest]) (*connect.Response[dbv1.WaiveKindResponse], error) {
 	f.ask(r.Msg)
-	return answer(&dbv1.WaiveKindResponse{Waived: 1200, Effects: []string{"let the switch go on without " + r.Msg.GetKind()}}, f.err)
+	return answer(&dbv1.WaiveKindResponse{Waived: 1200, Effects: []string{"let the switch continue without " + r.Msg.GetKind()}}, f.err)
 }
 
 func (f *fake) EstimateLoss(_ context.Context, _ *connect.Request[dbv1.EstimateLossRequest], s *connect.ServerStream[dbv1.EstimateLossResponse]) error {
@@ -216,7 +216,7 @@ func sample() *dbv1.Deployment {
 				{Code: "paused", Text: "'resume': paused: backup", Resolve: "'resume'"},
 				{Code: "held", Text: "'switch': this upgrade holds at ready", Resolve: "'switch'"},
 				{Code: "copying", Text: "shard 1: copy of 2 ranges", Resolve: "wait, or 'pace'", Shards: []int32{1}},
-				{Code: "hindrance", Text: "the build of index n_1", Resolve: "wait for its end", Version: "v1", Kind: "packages"},
+				{Code: "hindrance", Text: "the build of index n_1", Resolve: "wait until it ends", Version: "v1", Kind: "packages"},
 			},
 			Rollback: "proved for 5,000 records",
 		},
@@ -240,7 +240,7 @@ func sample() *dbv1.Deployment {
 				{Kind: "packages", Fixed: true, PhysicalName: "packages.n0", NextName: "packages.n1", FenceClass: "validator", FenceGuarantee: "late deletes pass; they are reported"},
 			}},
 		},
-		ReverseSync: &dbv1.ReverseSync{Reason: "nothing was switched yet"},
+		ReverseSync: &dbv1.ReverseSync{Reason: "no switch was made yet"},
 		Progress: &dbv1.Progress{
 			Copied: 15000, Total: 20000, Rate: 1234.5, EtaSeconds: &eta, MaxLagMillis: new(int64(1520)), ReportingShards: 4, Verified: 8000, Mismatched: 1, Parked: 2,
 			LateDeletes: 3, WaitsFor: []string{"shard 1: copy of 2 ranges", "shard 3: changes that are not applied"},
@@ -271,7 +271,7 @@ func switched() *dbv1.Deployment {
 	d := sample()
 	d.CurrentVersion, d.Epoch, d.UpgradeState, d.Progress = "v2", 2, nil, nil
 	d.Pace, d.Readiness, d.Update = &dbv1.Pace{}, nil, nil
-	d.RollbackSafe = &dbv1.RollbackSafe{Blocking: 2, Waived: 1, Reason: "2 records cannot be brought back to v1: see 'parked', correct or waive them"}
+	d.RollbackSafe = &dbv1.RollbackSafe{Blocking: 2, Waived: 1, Reason: "2 records cannot be migrated back to v1: see 'parked', fix or waive them"}
 	d.FormerNames = &dbv1.FormerNames{Unknown: "grant inprog", Uses: []*dbv1.NameUse{
 		{Version: "v1", Kind: "packages", Reads: 1234, Writes: 5, Last: "2026-11-21T08:00:00Z", Users: []*dbv1.NameUser{{Application: "shop", Driver: "nodejs 6.3", Address: "10.0.0.7"}, {}}},
 		{Version: "v1", Kind: "orders", Writes: 1, Last: "2026-11-21T08:00:00Z"},

@@ -34,7 +34,7 @@ func historyCommand() *cobra.Command {
 				}
 				// Standard error, so that a script that parses the table does not meet the notice.
 				if n := d.GetHistoryDropped(); n > 0 {
-					fmt.Fprintf(cmd.ErrOrStderr(), "%d older entries have no room here any longer; the audit logs of the controllers have them\n", n)
+					fmt.Fprintf(cmd.ErrOrStderr(), "%d older entries were dropped; the audit logs of the controllers have them\n", n)
 				}
 				return renderHistory(cmd.OutOrStdout(), d.GetHistory())
 			})

@@ -44,10 +44,10 @@ func initServiceCommand() *cobra.Command {
 				name = strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(filepath.Base(dir)))
 			}
 			if err := starter.CheckName(name); err != nil {
-				return usage("%v: give another one with --name", err)
+				return usage("%v: give another name with --name", err)
 			}
 			if !modulePath.MatchString(module) {
-				return usage("%q is no path of a Go module: give one with --module, such as example.com/tasks", module)
+				return usage("%q is not a path of a Go module: give one with --module, such as example.com/tasks", module)
 			}
 			version := build.Read().Version
 			if !strings.HasPrefix(version, "v") {

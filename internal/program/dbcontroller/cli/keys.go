@@ -51,7 +51,7 @@ func newKeyCommand() *cobra.Command {
 func writeKey(path string, text []byte) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // #nosec G304 -- operators name the file
 	if errors.Is(err, fs.ErrExist) {
-		return usage("%s is there already, and keys are never replaced: name another file", path)
+		return usage("%s exists already, and keys are never replaced: give another file", path)
 	}
 	if err != nil {
 		return err

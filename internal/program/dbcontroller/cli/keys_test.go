@@ -39,7 +39,7 @@ func TestNewKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, err = run(t, "keys", "new", keys[0].Path)
-	if err == nil || exitOf(err) != exitUsage || !strings.Contains(err.Error(), "is there already, and keys are never replaced") {
+	if err == nil || exitOf(err) != exitUsage || !strings.Contains(err.Error(), "exists already, and keys are never replaced") {
 		t.Errorf("%v", err)
 	}
 	if after, _ := os.ReadFile(keys[0].Path); string(after) != string(before) {
@@ -48,7 +48,7 @@ func TestNewKey(t *testing.T) {
 	if _, _, err := run(t, "keys", "new", filepath.Join(dir, "none", "key")); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("%v", err)
 	}
-	if _, _, err := run(t, "keys"); err == nil || err.Error() != "keys what? use 'dbcontroller keys new'" {
+	if _, _, err := run(t, "keys"); err == nil || err.Error() != "keys: no object given: use 'dbcontroller keys new'" {
 		t.Error(err)
 	}
 }
@@ -82,7 +82,7 @@ func TestAdmitPlain(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	if changes, err := acceptKeys(t.Context(), "v1", s, false, &out); err != nil || !changes || !strings.Contains(out.String(), "written under off, and may be under off; fields that stay readable: none") {
+	if changes, err := acceptKeys(t.Context(), "v1", s, false, &out); err != nil || !changes || !strings.Contains(out.String(), "written with off, and may be encrypted with off; fields that stay readable: none") {
 		t.Errorf("%t, %v, %q", changes, err, &out)
 	}
 	if _, _, err := s.Noted(t.Context()); err != nil {
@@ -119,10 +119,10 @@ func TestAdmitPlain(t *testing.T) {
 		state sealed.State
 		want  string
 	}{
-		{sealed.State{New: true}, "v1 is not begun"},
+		{sealed.State{New: true}, "v1 is not used yet"},
 		{sealed.State{}, "the state of keys in the database's mark is refused"},
 		{plain, "may be plain already"},
-		{*first, "plain records of v1 are taken for records until a rotation is over"},
+		{*first, "plain records of v1 are accepted until a rotation ends"},
 	} {
 		if err := notes.Change(t.Context(), func(st *sealed.State) (bool, error) { *st = step.state; return true, nil }); err != nil {
 			t.Fatal(err)

@@ -84,7 +84,7 @@ func (v *keysVerb) run(ctx context.Context, p *process.Process, out io.Writer) e
 	defer set.Close(ctx)
 	db := set.Database(v.version)
 	if db == nil {
-		return usage("--version %q is not one of dbs in %s", v.version, v.common.Config)
+		return usage("--version %q is not in dbs of %s", v.version, v.common.Config)
 	}
 	e, err := db.Encryption(ctx)
 	if err != nil {
@@ -121,7 +121,7 @@ func admitPlain(ctx context.Context, version string, s *sealed.Sealer, do bool, 
 	case err != nil:
 		return false, err
 	case st.New:
-		return false, refused("%s is not begun, so that there are no records in it", version)
+		return false, refused("%s is not used yet, so it has no records", version)
 	case slices.Contains(st.InUse(), sealed.Off):
 		return false, write(out, fmt.Appendf(nil, "records of %s may be plain already: nothing is changed\n", version))
 	case !do:
@@ -130,7 +130,7 @@ func admitPlain(ctx context.Context, version string, s *sealed.Sealer, do bool, 
 	if err := s.Admit(ctx, sealed.Off); err != nil {
 		return true, err
 	}
-	return true, write(out, fmt.Appendf(nil, "plain records of %s are taken for records until a rotation is over: run 'dbcontroller keys rotate'\n", version))
+	return true, write(out, fmt.Appendf(nil, "plain records of %s are accepted until a rotation ends: run 'dbcontroller keys rotate'\n", version))
 }
 
 func acceptKeys(ctx context.Context, version string, s *sealed.Sealer, do bool, out io.Writer) (changes bool, err error) {
@@ -139,19 +139,19 @@ func acceptKeys(ctx context.Context, version string, s *sealed.Sealer, do bool, 
 	case err != nil:
 		return false, err
 	case st.New:
-		return false, refused("%s is not begun, so that nothing is noted of its keys", version)
+		return false, refused("%s is not used yet, so it has no state of keys", version)
 	case proven:
-		return false, write(out, fmt.Appendf(nil, "a process with a key has vouched for the state of %s: nothing is changed\n", version))
+		return false, write(out, fmt.Appendf(nil, "a process with a key has signed the state of %s: nothing is changed\n", version))
 	case !do:
-		// Nobody has proven this state. It must not print lines of its own.
-		return true, write(out, []byte(printable(fmt.Sprintf("the mark of %s says: records are written under %s, and may be under %s; fields that stay readable: %s",
+		// This state has no proof. It must not print lines of its own.
+		return true, write(out, []byte(printable(fmt.Sprintf("the mark of %s: records are written with %s, and may be encrypted with %s; fields that stay readable: %s",
 			version, st.Key, strings.Join(st.InUse(), ", "), readableFields(st)))+"\n"))
 	}
 	// Accept only the state that was printed. Another process may have written a different one
 	// since.
 	if err := s.Accept(ctx, func(now sealed.State) error {
 		if !now.Same(st) {
-			return refused("the state of %s has changed meanwhile: look again", version)
+			return refused("the state of %s has changed meanwhile: run the command again", version)
 		}
 		return nil
 	}); err != nil {

@@ -45,7 +45,7 @@ type lensFiles struct {
 func (f *lensFiles) load(paths []string) (chosen []lint.File, cfg *config.Config, errs []error) {
 	if f.config == "" {
 		if len(paths) == 0 {
-			return nil, nil, []error{usage("no lens named: give FILE, or --config FILE for the lenses of its kinds")}
+			return nil, nil, []error{usage("no lens given: give FILE, or --config FILE for the lenses of its kinds")}
 		}
 		var inputs []lint.Input
 		for _, p := range paths {
@@ -74,7 +74,7 @@ func (f *lensFiles) load(paths []string) (chosen []lint.File, cfg *config.Config
 		inputs = append(inputs, lint.Input{Path: k.Lens, From: k.From, To: k.To})
 	}
 	if len(inputs) == 0 {
-		return nil, nil, []error{usage("%s: it has no kinds with a lens: name a lens, and give its records with --sample", f.config)}
+		return nil, nil, []error{usage("%s: it has no kinds with a lens: give a lens, and its records with --sample", f.config)}
 	}
 	files, errs := lint.Load(inputs, discontinued, f.options...)
 	if len(errs) > 0 || len(paths) == 0 {
@@ -158,5 +158,5 @@ func kindAndSource(flag, value string, kinds []string) (kind, source string, err
 	if len(kinds) == 1 {
 		return kinds[0], value, nil
 	}
-	return "", "", usage("%s %s: say which kind it is, as KIND=%s; the kinds are: %s", flag, value, value, strings.Join(kinds, ", "))
+	return "", "", usage("%s %s: give the kind, as KIND=%s; the kinds are: %s", flag, value, value, strings.Join(kinds, ", "))
 }

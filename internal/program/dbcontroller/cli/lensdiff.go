@@ -52,7 +52,7 @@ func lensDiffCommand(options []lens.Option) *cobra.Command {
 			}
 			defer o.close()
 			if len(o.samples) == 0 {
-				return usage("no sample: give --sample SOURCE, or --config FILE for the collections of its older version")
+				return usage("no sample given: use --sample SOURCE, or --config FILE for the collections of its older version")
 			}
 			shown := newProgress(cmd.ErrOrStderr())
 			defer shown.end()
@@ -70,7 +70,7 @@ func lensDiffCommand(options []lens.Option) *cobra.Command {
 			}
 			// The report comes first: it shows the records that did not fail.
 			if err == nil && changes.Failed > 0 {
-				err = finding("lens diff: " + fails(changes.Failed) + ": 'dbcontroller lens lint' says why")
+				err = finding("lens diff: " + fails(changes.Failed) + ": 'dbcontroller lens lint' shows why")
 			}
 			return err
 		},

@@ -49,7 +49,7 @@ func following(path, keys string, options []lens.Option) (*lens.Following, strin
 // lintFollowing checks lenses of data updates. It reads no records.
 func lintFollowing(w io.Writer, paths []string, keys string, options []lens.Option, asJSON bool) error {
 	if len(paths) == 0 {
-		return usage("no lens named: give FILE with --references")
+		return usage("no lens given: give FILE with --references")
 	}
 	out := lintOutput{Clean: true, Problems: []string{}}
 	var text bytes.Buffer
@@ -98,14 +98,14 @@ func tryFollowing(cmd *cobra.Command, path, keys string, options []lens.Option) 
 	case err != nil:
 		return err
 	case len(in) != 1:
-		return usage("standard input has %s: lens try takes one of %s there", plural(int64(len(in)), "record"), kind)
+		return usage("standard input has %s: lens try reads one record of %s there", plural(int64(len(in)), "record"), kind)
 	}
 	// A lookup needs the other service's databases, which this command does not open. Refuse rather
 	// than print a half-changed record.
 	asked, err := f.Questions(in[0].Doc)
 	if err == nil && len(asked) > 0 {
 		q := asked[0]
-		err = fmt.Errorf("%s of %s: the other key of %s is looked up in the databases of %s, by a controller alone", strings.Join(slices.Compact([]string{q.Old, q.New}), ", "), q.Service, q.Key, q.Service)
+		err = fmt.Errorf("%s of %s: only a controller looks up the other key of %s, in the databases of %s", strings.Join(slices.Compact([]string{q.Old, q.New}), ", "), q.Service, q.Key, q.Service)
 	}
 	if err == nil {
 		in[0].Doc, err = f.Change(in[0].Doc, nil)

@@ -25,14 +25,14 @@ func TestLensFollow(t *testing.T) {
 		args, in, want string
 		code           exit
 	}{
-		{"lint --references new", "", "no lens named: give FILE with --references", exitUsage},
+		{"lint --references new", "", "no lens given: give FILE with --references", exitUsage},
 		{"lint --references newest books.yaml", "", "--references newest: give new, old or both", exitUsage},
 		{"lint --references new plain.yaml", "", "it has no references", exitUsage},
 		{"lint --references new none.yaml", "", "none.yaml: no such file", exitUsage},
 		{"lint --references new --sample books.json books.yaml", "", "are checked without records", exitUsage},
-		{"try --references new --down books.yaml", "", "give FILE and nothing else", exitUsage},
+		{"try --references new --down books.yaml", "", "give only FILE", exitUsage},
 		{"try --references new books.yaml", "", "standard input has 0 records", exitUsage},
-		{"try --references new books.yaml", `{"_id":1,"room":"rooms/a"}`, "rooms of places: the other key of rooms/a is looked up in the databases of places, by a controller alone", exitFindings},
+		{"try --references new books.yaml", `{"_id":1,"room":"rooms/a"}`, "rooms of places: only a controller looks up the other key of rooms/a, in the databases of places", exitFindings},
 	} {
 		args := strings.ReplaceAll(tc.args, " books.yaml", " "+dir+"/books.yaml")
 		args = strings.ReplaceAll(strings.ReplaceAll(args, "plain.yaml", dir+"/plain.yaml"), "none.yaml", dir+"/none.yaml")

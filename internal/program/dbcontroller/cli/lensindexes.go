@@ -104,7 +104,7 @@ func openTrial(ctx context.Context, cfg config.Config, files []lint.File) (out *
 	for _, f := range files {
 		at := slices.IndexFunc(cfg.Kinds, func(k config.Kind) bool { return k.From == f.From && k.To == f.To })
 		if at < 0 {
-			return out, usage("%s: no entry of kinds has from: %s and to: %s, so that nothing says which indexes %s will have", cfg.Path, f.From, f.To, f.To)
+			return out, usage("%s: no entry of kinds has from: %s and to: %s, so the indexes of %s are unknown", cfg.Path, f.From, f.To, f.To)
 		}
 		// Describe the collection as it is now, because an upgrade would carry over that state.
 		info, err := from.Describe(ctx, record.KindSpec{Name: f.From, Fixed: true}, f.From)
@@ -152,7 +152,7 @@ func (t *trial) Try(ctx context.Context, rs []record.Record) ([]error, error) {
 	for i, r := range rs {
 		name, ok := t.name[r.Kind]
 		if !ok {
-			return nil, fmt.Errorf("nothing says which indexes %s will have", r.Kind)
+			return nil, fmt.Errorf("the indexes of %s are unknown", r.Kind)
 		}
 		b.Groups[i] = record.GroupWrite{Group: fmt.Sprint(i), Writes: []record.Write{{Kind: name, Key: r.Key, Doc: r.Doc}}}
 	}

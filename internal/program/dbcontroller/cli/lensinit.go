@@ -31,7 +31,7 @@ func lensInitCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			// Standard input can be read only once.
 			if args[0] == "-" && args[1] == "-" {
-				return usage("standard input cannot be both samples: name a file for one of them")
+				return usage("standard input cannot be both samples: give a file for one of them")
 			}
 			var samples [2][]bson.Raw
 			for i, name := range args {
@@ -55,7 +55,7 @@ func lensInitCommand() *cobra.Command {
 				return err
 			}
 			// The summary goes to standard error: standard output is the draft itself.
-			fmt.Fprintf(cmd.ErrOrStderr(), "of %s in both samples the draft explains %s; %s to decide on: read the comments, then 'dbcontroller lens diff' shows what it does\n",
+			fmt.Fprintf(cmd.ErrOrStderr(), "of %s in both samples the draft explains %s; %s to decide on: read the comments, then see the effect with 'dbcontroller lens diff'\n",
 				plural(int64(draft.Pairs), "record"), count(int64(draft.Explained)), plural(int64(draft.Unsure), "thing"))
 			return nil
 		},

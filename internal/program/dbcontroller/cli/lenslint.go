@@ -71,7 +71,7 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if references != "" {
 				if sample.config != "" || len(sample.samples)+len(sample.written) > 0 || indexes {
-					return usage("--references: lenses of data updates are checked without records: 'lens try --references' shows what becomes of one")
+					return usage("--references: lenses of data updates are checked without records: 'lens try --references' shows the effect on a record")
 				}
 				return lintFollowing(cmd.OutOrStdout(), args, references, options, asJSON)
 			}
@@ -81,7 +81,7 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 				return wrongFiles(cmd.OutOrStdout(), errs, asJSON)
 			}
 			if indexes && cfg == nil {
-				return usage("--indexes uses the new version's database: give --config FILE as well")
+				return usage("--indexes uses the new version's database: give --config FILE too")
 			}
 			o, err := sample.open(cmd.Context(), files, cfg, cmd.InOrStdin())
 			if err != nil {
@@ -239,7 +239,7 @@ func lintSample(b *bytes.Buffer, r *lint.Report) {
 }
 
 func lintLaws(b *bytes.Buffer, r *lint.Report) {
-	t := section(b, "LAW\tTRIED\tBROKEN\tIT SAYS")
+	t := section(b, "LAW\tTRIED\tBROKEN\tMEANING")
 	for _, l := range r.Laws {
 		linef(t, "%s\t%s\t%s\t%s\n", l.Name, count(l.Tried), none(l.Broken), l.Says)
 	}
@@ -265,7 +265,7 @@ func lintLosses(b *bytes.Buffer, r *lint.Report) {
 		linef(t, "%s\t%s\t%s\t%s\t%s\n", l.Direction, l.Kind, l.Field, or(l.Operation, "no operation: a law is broken"), seen)
 	}
 	flush(t)
-	fmt.Fprintln(b, "what an operation loses survives a round trip in what the other side holds, as long as the record is there")
+	fmt.Fprintln(b, "a round trip keeps the lost values in the record of the other side, while that record exists")
 }
 
 func lintFindings(b *bytes.Buffer, r *lint.Report) {

@@ -57,11 +57,11 @@ func (f *sampleFlags) open(ctx context.Context, files []lint.File, cfg *config.C
 	case f.limit < 0:
 		return out, usage("--limit %d: give the number of records, or 0 for all", f.limit)
 	case f.random && cfg == nil:
-		return out, usage("--random draws from a collection: give --config FILE as well")
+		return out, usage("--random reads a collection: give --config FILE too")
 	case f.random && f.limit == 0:
-		return out, usage("--random: say how many records with --limit")
+		return out, usage("--random: give the number of records with --limit")
 	case f.random && len(f.samples) > 0:
-		return out, usage("--random draws from a collection, and --sample names a file: give one of them")
+		return out, usage("--random reads a collection, but --sample names a file: give only one of them")
 	}
 	// Both flags share standard input, so that only one sample can take it.
 	once := &onceReader{Reader: stdin}
@@ -119,7 +119,7 @@ func openSource(name string, stdin io.Reader) (lint.Source, io.Closer, error) {
 	file, err := os.Open(name) // #nosec G304 -- operators name the file
 	if err != nil {
 		if strings.Contains(name, "://") {
-			return nil, nil, usage("--sample takes files; for a collection give --config FILE, so that no secret is on the command line")
+			return nil, nil, usage("--sample reads files; for a collection give --config FILE, so that the command line has no secret")
 		}
 		return nil, nil, usage("sample: %w", err)
 	}

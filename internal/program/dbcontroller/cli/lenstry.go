@@ -65,7 +65,7 @@ func lensTryCommand(options []lens.Option) *cobra.Command {
 			"  echo '{\"_id\": \"a\", \"category\": \"games\"}' | dbcontroller lens try --down packages.yaml",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage("no lens named: dbcontroller lens try FILE < RECORD")
+				return usage("no lens given: dbcontroller lens try FILE < RECORD")
 			}
 			return nil
 		},
@@ -74,7 +74,7 @@ func lensTryCommand(options []lens.Option) *cobra.Command {
 				// A data update has one direction and one record, so the other flags have no
 				// meaning.
 				if len(args) > 1 || len(have)+len(with) > 0 || over || back || asJSON {
-					return usage("--references: a data update changes one record where it is: give FILE and nothing else")
+					return usage("--references: a data update changes one record in place: give only FILE")
 				}
 				return tryFollowing(cmd, args[0], references, options)
 			}
@@ -105,7 +105,7 @@ func lensTryCommand(options []lens.Option) *cobra.Command {
 			case err != nil:
 				return err
 			case len(in) != 1:
-				return usage("standard input has %s: lens try takes the one of %s there, further kinds with --with", plural(int64(len(in)), "record"), oldNames[0])
+				return usage("standard input has %s: lens try reads one record of %s there; give records of further kinds with --with", plural(int64(len(in)), "record"), oldNames[0])
 			}
 			// Records of --with join the group; those of --have are the other version's present
 			// state.
@@ -156,7 +156,7 @@ func recordsOf(cmd *cobra.Command, name, kind string, s lint.Source) ([]record.R
 		}
 		key, err := record.KeyOfDoc(doc)
 		if err != nil {
-			return nil, usage("%s: record %d has no _id: give it as it is stored", name, len(out)+1)
+			return nil, usage("%s: record %d has no _id: give the stored record with its _id", name, len(out)+1)
 		}
 		out = append(out, record.Record{Kind: kind, Key: key, Doc: doc})
 	}
@@ -171,7 +171,7 @@ func recordsFrom(cmd *cobra.Command, flag string, values, kinds []string, named 
 		if before, after, ok := strings.Cut(v, "="); ok && slices.Contains(kinds, before) {
 			kind, name = before, after
 		} else if named {
-			return nil, usage("%s %s: say which kind it is, as KIND=FILE; the kinds are: %s", flag, v, strings.Join(kinds, ", "))
+			return nil, usage("%s %s: give the kind, as KIND=FILE; the kinds are: %s", flag, v, strings.Join(kinds, ", "))
 		}
 		source, closer, err := openSource(name, cmd.InOrStdin())
 		if err != nil {
@@ -233,9 +233,9 @@ func printTrial(w io.Writer, t *lint.Trial) error {
 	switch {
 	case t.Err != nil:
 	case t.Exact:
-		fmt.Fprintln(&b, "the reverse gives the same, to the byte")
+		fmt.Fprintln(&b, "the reverse returns the same bytes")
 	case len(t.Differences) == 0:
-		fmt.Fprintln(&b, "the reverse gives the same, with its fields in another order")
+		fmt.Fprintln(&b, "the reverse returns the same fields in another order")
 	default:
 		fmt.Fprintln(&b, "the reverse differs:")
 		for _, d := range t.Differences {

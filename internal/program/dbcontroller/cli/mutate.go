@@ -114,7 +114,7 @@ func (a *asker) answer(cmd *cobra.Command, d *dbv1.Deployment, changed bool) err
 	case !changed:
 		word = "nothing changed"
 	case a.starts && runs:
-		word, follow = "started", "; 'watch deployment' shows how far it is"
+		word, follow = "started", "; 'watch deployment' shows the progress"
 	}
 	return write(cmd.OutOrStdout(), fmt.Appendf(nil, "%s: %s%s\n", word, standing(d), follow))
 }

@@ -76,7 +76,7 @@ func (o *offline) rollback(ctx context.Context, p *process.Process) error {
 	// A live controller would drive the same switch.
 	if alive, err := o.store.Controllers(ctx); err != nil || len(alive) > 0 {
 		if err == nil {
-			err = fmt.Errorf("%w; or use 'rollback' without --offline, which a controller does", stillAlive(alive))
+			err = fmt.Errorf("%w; or use 'rollback' without --offline, which runs at a controller", stillAlive(alive))
 		}
 		return err
 	}
@@ -105,7 +105,7 @@ func (o *offline) rollback(ctx context.Context, p *process.Process) error {
 		return o.drive(ctx, p.Log)
 	})
 	if err == nil && ctx.Err() != nil {
-		err = timedOut("it did not end within %s: give the same command again, it goes on from where it stands", offlineLimit)
+		err = timedOut("it did not end within %s: repeat the command, and it continues", offlineLimit)
 		if !led {
 			err = refused("another process drives this deployment: find and stop it")
 		}
@@ -122,7 +122,7 @@ func (o *offline) stopHere(d upgradestate.Deployment) (bool, error) {
 		linef(o.say, "to do it%s: give --accept-loss --confirm %s\n", doubts("", lacks), want)
 		return true, nil
 	case !o.accept || o.confirm != want:
-		return true, refused("nothing is done yet%s: to lose what is said, give --accept-loss --confirm %s", doubts(o.confirm, lacks), want)
+		return true, refused("nothing is changed yet%s: to accept this loss, give --accept-loss --confirm %s", doubts(o.confirm, lacks), want)
 	}
 	return false, nil
 }
@@ -133,19 +133,19 @@ func (o *offline) fits(d upgradestate.Deployment) (done bool, err error) {
 	last, u := d.LastSwitch, d.Upgrade
 	switch {
 	case last == nil:
-		return false, refused("nothing was switched yet")
+		return false, refused("no switch was made yet")
 	case last.Back && u == nil && last.Snapshot:
-		linef(o.say, "nothing: %s went back to %s already\n", last.ID, last.To)
+		linef(o.say, "nothing: %s returned to %s already\n", last.ID, last.To)
 		_, places := upgradestate.WritePlaces(d)
 		if len(places) > 0 {
 			return true, nil
 		}
 	case last.Back:
-		return false, refused("the latest switch, %s, went back from %s to %s: this goes back to the version that the latest switch forward came from, and there is none", last.ID, last.From, last.To)
+		return false, refused("the latest switch, %s, returned from %s to %s: a rollback returns to the version before the latest forward switch, but there is none", last.ID, last.From, last.To)
 	case last.To != d.CurrentVersion:
-		return false, refused("%s is the current version, and the latest switch led to %s", d.CurrentVersion, last.To)
+		return false, refused("%s is the current version, but the latest switch led to %s", d.CurrentVersion, last.To)
 	case upgradestate.Retired(d, last.From):
-		return false, refused("%s was retired, and nothing leads back to it", last.From)
+		return false, refused("%s was retired, so no upgrade can return to it", last.From)
 	// Continue an upgrade of this command only. One of a controller may be past its fence.
 	case u != nil && (!strings.HasPrefix(u.ID, offlineID) || !u.Snapshot):
 		return false, refused("upgrade %s to %s is running (%s %s): let a controller end or abort it", u.ID, u.TargetVersion, u.State, u.Step)
@@ -181,7 +181,7 @@ func (o *offline) openBoth(ctx context.Context) error {
 	case o.newLost:
 		return nil
 	}
-	return fmt.Errorf("%w; %s cannot be fenced then, so that a process that still reaches it writes into what is left behind: stop every server and application of it, and give --new-database-lost", err, o.new)
+	return fmt.Errorf("%w; %s cannot be fenced then, so processes that still reach it write to abandoned data: stop all its servers and applications, and give --new-database-lost", err, o.new)
 }
 
 // tell prints the findings, the planned steps and the expected loss.
@@ -191,10 +191,10 @@ func (o *offline) tell(ctx context.Context, d upgradestate.Deployment) {
 	if at == "" {
 		at = "an unknown time"
 	}
-	follows := "nothing of it has followed to " + o.old
+	follows := "nothing of it was synced to " + o.old
 	// Reverse sync may have applied part of the writes, so the loss may be smaller.
 	if upgradestate.ReverseSynced(d) {
-		follows = "but for what controllers had applied to " + o.old + " while they ran"
+		follows = "except the changes that controllers had applied to " + o.old + " while they ran"
 	}
 	left := "it stays in the database of " + o.new
 	if !o.newReachable {
@@ -204,24 +204,24 @@ func (o *offline) tell(ctx context.Context, d upgradestate.Deployment) {
 	// The list of servers is only information. An error here must not stop an emergency rollback.
 	if servers, err := o.store.Servers(ctx); err == nil {
 		for _, s := range servers {
-			say("found: server %s is alive; it holds writes, and follows", s.ID)
+			say("found: server %s is alive; it will hold its writes and follow the switch", s.ID)
 		}
 	}
 	if lack := o.keysLack(ctx); lack != "" {
 		say("found: %s", lack)
 	}
 	if d.Pace.Paused {
-		say("will: resume, for a pause keeps a switch from beginning")
+		say("will: resume, because a pause blocks the switch")
 	}
 	if d.Update != nil {
 		say("will: cancel data update %s", d.Update.Name)
 	}
 	if o.newReachable {
-		say("will: fence %s, so that nobody writes there any longer", o.new)
+		say("will: fence %s, so that no client can write there", o.new)
 	} else {
-		say("will: leave %s unfenced, for its database is lost: a process that reaches it later is not kept out", o.new)
+		say("will: leave %s unfenced, because its database is lost: a process that reaches it later can write there", o.new)
 	}
-	say("will: make %s the current version, with the data that are in its database now, and give its collections their names", o.old)
+	say("will: make %s the current version, with the present data of its database, and give its collections their names", o.old)
 }
 
 // keysLack names servers that lack a key for the old version and could not serve it after a
@@ -230,7 +230,7 @@ func (o *offline) keysLack(ctx context.Context) string {
 	db := o.databases.Database(o.old)
 	e, err := db.Encryption(ctx)
 	if err != nil {
-		return fmt.Sprintf("which keys the records of %s are under is not known: %v", o.old, err)
+		return fmt.Sprintf("the keys of the records of %s are unknown: %v", o.old, err)
 	}
 	lack, err := controller.KeysLack(ctx, o.store, e.Sealer(), o.old, filepath.Base(o.config), db.KeysHere())
 	if err != nil {
@@ -322,7 +322,7 @@ func (o *offline) report(ctx context.Context, keeper identity.Keeper) error {
 			return keeper.Keep(ctx, d)
 		// Without started, the watch may still show the time before this upgrade.
 		case u == nil && started && d.CurrentVersion == o.new:
-			return refused("it was aborted, and %s is still the current version: see 'history', and give the same command again", o.new)
+			return refused("it was aborted, and %s is still the current version: see 'history', and repeat the command", o.new)
 		case u == nil:
 			continue
 		}

@@ -35,7 +35,7 @@ func verb(name, short string, nouns ...*cobra.Command) *cobra.Command {
 			if len(args) > 0 {
 				return usage("%s: unknown object %q: use '%s %s'", name, args[0], cmd.CommandPath(), nouns[0].Name())
 			}
-			return usage("%s what? use '%s %s'", name, cmd.CommandPath(), nouns[0].Name())
+			return usage("%s: no object given: use '%s %s'", name, cmd.CommandPath(), nouns[0].Name())
 		},
 	}
 	cmd.AddCommand(nouns...)
@@ -124,7 +124,7 @@ func onlyDeployment(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 || len(args) == 1 && args[0] == "deployment" {
 		return nil
 	}
-	return usage("unknown argument %q: name the deployment with --name", args[0])
+	return usage("unknown argument %q: give the deployment with --name", args[0])
 }
 
 // call opens the connection, runs f and explains its error. f makes one call, or several that
@@ -162,15 +162,15 @@ func (c *connection) explain(err error) error {
 	case !connect.IsWireError(err) && distrust(err, at) != nil:
 		return failed(exitUnreachable, distrust(err, at))
 	case connect.IsWireError(err) && strings.HasSuffix(ce.Message(), deployment.ErrNotFound.Error()):
-		return failedf(exitNotFound, "%s: 'dbcontroller list' shows those that do", ce.Message())
+		return failedf(exitNotFound, "%s: 'dbcontroller list' shows the existing deployments", ce.Message())
 	case connect.IsWireError(err):
 		return failed(exitOfCode(ce.Code()), errors.New(ce.Message()))
 	case ce.Code() == connect.CodeUnavailable:
 		return failedf(exitUnreachable, "no controller answers at %s: start one with 'dbcontroller run', or give another --server", at)
 	case ce.Code() == connect.CodeDeadlineExceeded:
-		return failedf(exitTimeout, "the controller at %s does not answer in time: look at its log, or give another --server, or a longer --timeout", at)
+		return failedf(exitTimeout, "the controller at %s does not answer in time: check its log, or give another --server, or a longer --timeout", at)
 	default:
-		return failedf(exitUnreachable, "what answers at %s is not a controller's API (%s): give the address of its API with --server", at, ce.Message())
+		return failedf(exitUnreachable, "the server at %s is not a controller's API (%s): give the address of the API with --server", at, ce.Message())
 	}
 }
 
@@ -209,13 +209,13 @@ func received[Q, M, R any](ctx context.Context, c *connection, what string, begi
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silent := time.AfterFunc(silence*c.timeout, func() {
-		cancel(timedOut("the controllers at %s have said nothing for too long about the %s: it ends there, too; look at their log, or give a longer --timeout", c.address(), what))
+		cancel(timedOut("the controllers at %s have sent nothing for too long about the %s: it ends there, too; check their logs, or give a longer --timeout", c.address(), what))
 	})
 	defer silent.Stop()
 	heard := false
 	stream, err := begin(ctx, connect.NewRequest(req))
 	if err == nil {
-		defer stream.Close() //nolint:errcheck // nothing more is wanted of it
+		defer stream.Close() //nolint:errcheck // the stream is not used any more
 		var r *R
 		for stream.Receive() {
 			heard = true
@@ -234,7 +234,7 @@ func received[Q, M, R any](ctx context.Context, c *connection, what string, begi
 			return r, nil
 		}
 		if err == nil {
-			return nil, failedf(exitUnreachable, "the controller ended the %s without a report: try again", what)
+			return nil, failedf(exitUnreachable, "the controller ended the %s without a report: repeat the command", what)
 		}
 	}
 	var gone *failure
@@ -243,7 +243,7 @@ func received[Q, M, R any](ctx context.Context, c *connection, what string, begi
 	case errors.As(cause, &gone):
 		return nil, gone
 	case cause == nil && heard && !connect.IsWireError(err): // the connection broke
-		return nil, failedf(exitUnreachable, "the controller went away, and with it the %s: give the command again", what)
+		return nil, failedf(exitUnreachable, "the controller stopped, and with it the %s: repeat the command", what)
 	}
 	return nil, err
 }

@@ -32,7 +32,7 @@ func TestCommandsAskForWhatTheyWereTold(t *testing.T) {
 			&dbv1.BeginUpgradeRequest{TargetVersion: "v2", Policy: &dbv1.SwitchPolicy{Hold: true, DeadlineMs: 5000, MaxPauseMs: 200}, RequestedBy: "me"}, "hold at ready"},
 		{"abort --reason slow --upgrade-id up-1", &dbv1.AbortUpgradeRequest{Reason: "slow", UpgradeId: "up-1", RequestedBy: "me"}, "started: v1 -> v2"},
 		// What a dry run has seen is what is meant.
-		{"abort deployment", &dbv1.AbortUpgradeRequest{UpgradeId: "up-1", RequestedBy: "me"}, "; 'watch deployment' shows how far it is\n"},
+		{"abort deployment", &dbv1.AbortUpgradeRequest{UpgradeId: "up-1", RequestedBy: "me"}, "; 'watch deployment' shows the progress\n"},
 		{"switch", &dbv1.SwitchRequest{UpgradeId: "up-1", RequestedBy: "me"}, "started: v1 -> v2"},
 		{"set-policy --no-hold --max-pause 1s", &dbv1.SetPolicyRequest{UpgradeId: "up-1", Hold: new(bool), MaxPauseMs: ptr[int64](1000), RequestedBy: "me"}, "done: v1 -> v2"},
 		{"set-policy --hold=true --deadline 0", &dbv1.SetPolicyRequest{UpgradeId: "up-1", Hold: ptr(true), DeadlineMs: new(int64), RequestedBy: "me"}, "done: v1 -> v2"},
@@ -87,7 +87,7 @@ func TestGetAsksByName(t *testing.T) {
 	t.Parallel()
 	f := &fake{deployment: sample()}
 	out, diag, err := run(t, "get", "deployment", "--name", "services/a/deployments/b", "--server", serve(t, f))
-	if err != nil || diag != "" || !strings.Contains(out, "off: nothing was switched yet") {
+	if err != nil || diag != "" || !strings.Contains(out, "off: no switch was made yet") {
 		t.Errorf("%v, diagnostics %q:\n%s", err, diag, out)
 	}
 	if diff := cmp.Diff(&dbv1.GetDeploymentRequest{Name: "services/a/deployments/b"}, f.got, protocmp.Transform()); diff != "" {
@@ -196,20 +196,20 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 	foreign := other.Listener.Addr().String()
 	gone := accesstest.ClosedPort(t)
 	for _, tc := range []struct{ line, want string }{
-		{"get deployment", "no controller named: give --server HOST:PORT, set DBCONTROLLER_SERVER, or choose one for good with 'dbcontroller context set'"},
+		{"get deployment", "no controller given: use --server HOST:PORT, set DBCONTROLLER_SERVER, or store one with 'dbcontroller context set'"},
 		{"get deployment --server " + gone, "no controller answers at " + gone + ": start one with 'dbcontroller run', or give another --server"},
 		{"watch deployment --server " + gone, "no controller answers at " + gone + ": start one with 'dbcontroller run', or give another --server"},
 		{"verify --server http://" + gone + "/", "no controller answers at " + gone + ": start one with 'dbcontroller run', or give another --server"},
-		{"get deployment --server " + foreign, "what answers at " + foreign + " is not a controller's API (404 Not Found): give the address of its API with --server"},
+		{"get deployment --server " + foreign, "the server at " + foreign + " is not a controller's API (404 Not Found): give the address of the API with --server"},
 		{"begin-upgrade deployment --target-version v2 --total-shards-count 3 --server " + refusing, "begin-upgrade: wrong shard count 3: this deployment has a ring of 16"},
 		{"abort --server " + refusing, "begin-upgrade: wrong shard count 3: this deployment has a ring of 16"},
-		{"begin-upgrade deployment --server " + good, "no version named: give --target-version, e.g. --target-version v2"},
-		{"begin-upgrade deployment --target-version v2 --total-shards-count -1 --server " + good, "--total-shards-count -1: give the ring size of the deployment, or leave it out"},
-		{"begin-upgrade", "no version named: give --target-version, e.g. --target-version v2"},
+		{"begin-upgrade deployment --server " + good, "no version given: use --target-version, e.g. --target-version v2"},
+		{"begin-upgrade deployment --target-version v2 --total-shards-count -1 --server " + good, "--total-shards-count -1: give the ring size of the deployment, or omit the flag"},
+		{"begin-upgrade", "no version given: use --target-version, e.g. --target-version v2"},
 		{"get shards", `get: unknown object "shards": use 'dbcontroller get deployment'`},
 		{"get deployment extra --server " + good, `unknown command "extra" for "dbcontroller get deployment"`},
-		{"abort services/a/deployments/b --server " + good, `unknown argument "services/a/deployments/b": name the deployment with --name`},
-		{"parked waive --kind packages --server " + good, "no record named: give --kind and --key as 'dbcontroller parked' shows them"},
+		{"abort services/a/deployments/b --server " + good, `unknown argument "services/a/deployments/b": give the deployment with --name`},
+		{"parked waive --kind packages --server " + good, "no record given: use --kind and --key with values from 'dbcontroller parked'"},
 		{"get deployment --sever x", "unknown flag: --sever"},
 		{"pace --server " + good, "nothing to set: give --max-rate, --max-source-load or --window"},
 		{"pace --max-rate -1 --server " + good, "--max-rate -1: give records a second, or 0 for as configured"},
@@ -221,17 +221,17 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 		{"set-policy --server " + good, "nothing to set: give --hold, --no-hold, --deadline, --max-pause, --max-hold or --retries"},
 		{"set-policy --retries 4294967297 --server " + good, "--retries 4294967297: give -1 to 2147483647"},
 		{"begin-upgrade deployment --target-version v2 --retries 4294967297 --server " + good, "--retries 4294967297: give -1 to 2147483647"},
-		{"set-policy --hold --no-hold --server " + good, "--hold and --no-hold: give one of them"},
-		{"switch now --server " + good, `unknown argument "now": name the deployment with --name`},
-		{"complete --confirm x --server " + good, "no version named: give --version, e.g. --version v1"},
+		{"set-policy --hold --no-hold --server " + good, "--hold and --no-hold: give only one of them"},
+		{"switch now --server " + good, `unknown argument "now": give the deployment with --name`},
+		{"complete --confirm x --server " + good, "no version given: use --version, e.g. --version v1"},
 		{"complete --version v1 --unused-for -1h --server " + good, "--unused-for -1h0m0s: give whole milliseconds from 0, such as 10s"},
 		{"complete --version v1 --server " + refusing, "begin-upgrade: wrong shard count 3: this deployment has a ring of 16"},
-		{"rollback --to-snapshot --confirm x --server " + good, "--confirm: it is for --accept-loss: give both"},
-		{"rollback --accept-loss --server " + good, "--accept-loss: nothing is lost without --to-snapshot: leave it out"},
-		{"parked waive --kind packages --all --server " + good, "waive: it would let the switch go on without packages; to do that, give --count 1200"},
-		{"parked waive --kind packages --key p --count 1 --server " + good, "--count: it is for --all: leave it out"},
-		{"parked waive --all --server " + good, "no kind named: give --kind as 'dbcontroller parked' shows it"},
-		{"parked waive --kind packages --key p --all --server " + good, "--key and --all: give one of them"},
+		{"rollback --to-snapshot --confirm x --server " + good, "--confirm: give it together with --accept-loss"},
+		{"rollback --accept-loss --server " + good, "--accept-loss: without --to-snapshot nothing is lost: omit the flag"},
+		{"parked waive --kind packages --all --server " + good, "waive: it would let the switch continue without packages; to do that, give --count 1200"},
+		{"parked waive --kind packages --key p --count 1 --server " + good, "--count: give it only with --all"},
+		{"parked waive --all --server " + good, "no kind given: use --kind with a kind from 'dbcontroller parked'"},
+		{"parked waive --kind packages --key p --all --server " + good, "--key and --all: give only one of them"},
 	} {
 		t.Run(tc.line, func(t *testing.T) {
 			out, _, err := run(t, strings.Fields(tc.line)...)

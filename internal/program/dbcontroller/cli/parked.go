@@ -59,13 +59,13 @@ func waiveCommand() *cobra.Command {
 			counted := cmd.Flags().Changed("count")
 			switch {
 			case counted && !all:
-				return usage("--count: it is for --all: leave it out")
+				return usage("--count: give it only with --all")
 			case all && kind == "":
-				return usage("no kind named: give --kind as 'dbcontroller parked' shows it")
+				return usage("no kind given: use --kind with a kind from 'dbcontroller parked'")
 			case all && key != "":
-				return usage("--key and --all: give one of them")
+				return usage("--key and --all: give only one of them")
 			case !all && (kind == "" || key == ""):
-				return usage("no record named: give --kind and --key as 'dbcontroller parked' shows them")
+				return usage("no record given: use --kind and --key with values from 'dbcontroller parked'")
 			case all && counted:
 				return a.waiveKind(cmd, kind, &number)
 			case all:
@@ -98,7 +98,7 @@ func (a *asker) waive(cmd *cobra.Command, kind, key string) error {
 			return err
 		}
 		name, was := kind+"/"+key, now.GetWaived()
-		effect := "let the upgrade go on without " + name
+		effect := "let the upgrade continue without " + name
 		if was {
 			effect = "nothing: " + name + " is waived already"
 		}
@@ -182,7 +182,7 @@ func verifyCommand() *cobra.Command {
 		Args:    onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if a.dryRun && !repair {
-				return usage("--dry-run: give it together with --repair: without it the command changes nothing but the record of what differs")
+				return usage("--dry-run: give it together with --repair; otherwise the command only records the differences")
 			}
 			err := a.verify(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 			// Repair only differences. Any other error means that the comparison is incomplete.

@@ -22,7 +22,7 @@ import (
 )
 
 // errPlan gives a plan with failed checks its exit status.
-var errPlan = finding("the upgrade would fail as planned: correct what FAILED")
+var errPlan = finding("the upgrade would fail as planned: fix the FAILED checks")
 
 func planCommand(register Register) *cobra.Command {
 	c := &connection{}
@@ -43,7 +43,7 @@ func planCommand(register Register) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case file != "" && (c.flags.Server != "" || c.context != ""):
-				return usage("--config and --server, or --context: the plan is made here, or by a controller: give one of them")
+				return usage("--config and --server or --context: give only one: --config makes the plan here, the others at a controller")
 			case file != "":
 				return c.planAlone(cmd, register, file, target)
 			}
@@ -69,7 +69,7 @@ func (c *connection) plan(ctx context.Context, target string, out, diagnostics i
 		return m.GetWork(), m.GetReport()
 	})
 	if connect.CodeOf(err) == connect.CodeUnimplemented { // an older controller
-		shown.show("", "the controller is older and does not say how far it is")
+		shown.show("", "the controller is older and does not report its progress")
 		report, err = within(ctx, max(c.timeout, olderPlanMax), api.Plan, req)
 	}
 	if err != nil {
@@ -103,7 +103,7 @@ func (c *connection) planAlone(cmd *cobra.Command, register Register, file, targ
 	}
 	if known == nil {
 		shown.end()
-		fmt.Fprintf(cmd.ErrOrStderr(), "etcd has no record of %s, or does not answer: this is the plan of a deployment that begins now\n", cfg.Deployment)
+		fmt.Fprintf(cmd.ErrOrStderr(), "etcd has no record of %s, or does not answer: this is the plan of a deployment that starts now\n", cfg.Deployment)
 	}
 	report, err := app.PlanAlone(ctx, cfg, registry, carry, embedded, known, target, func(w api.Work) {
 		now := &dbv1.WorkProgress{Doing: w.Doing, Done: w.Done, Total: w.Total}

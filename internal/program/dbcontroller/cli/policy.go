@@ -88,7 +88,7 @@ func (p *policyFlags) change(given func(flag string) bool, noHold bool) (*dbv1.S
 	flags := []string{"hold", "deadline", "max-pause", "max-hold", "retries"}
 	switch {
 	case given("hold") && noHold:
-		return nil, usage("--hold and --no-hold: give one of them")
+		return nil, usage("--hold and --no-hold: give only one of them")
 	case !noHold && !slices.ContainsFunc(flags, given):
 		return nil, usage("nothing to set: give --hold, --no-hold, --deadline, --max-pause, --max-hold or --retries")
 	}
@@ -122,12 +122,12 @@ func policyOf(u *dbv1.UpgradeState) string {
 	switch {
 	// 'switch' has removed the hold that the policy still names.
 	case p.GetHold() && u.GetSwitchAsked():
-		text = "switch when ready, as 'switch' asked for"
+		text = "switch when ready, as requested by 'switch'"
 	case p.GetHold():
 		text = "hold at ready until 'dbcontroller switch'"
 	}
 	if u.GetToSnapshot() {
-		text = "TO THE SNAPSHOT, without what was written since the latest switch; " + text
+		text = "TO THE SNAPSHOT, without the writes since the latest switch; " + text
 	}
 	if p.GetDeadlineMs() > 0 {
 		text += "; deadline " + millis(p.GetDeadlineMs())

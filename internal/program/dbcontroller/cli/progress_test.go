@@ -99,7 +99,7 @@ func TestALongCallThatIsSilent(t *testing.T) {
 	t.Parallel()
 	h := &hanging{began: make(chan struct{}), ended: make(chan struct{}), promises: true}
 	out, _, err := run(t, "verify", "--timeout", "300ms", "--server", serveAPI(t, h))
-	if exitOf(err) != exitTimeout || out != "" || !strings.Contains(err.Error(), "have said nothing for too long about the comparison") {
+	if exitOf(err) != exitTimeout || out != "" || !strings.Contains(err.Error(), "have sent nothing for too long about the comparison") {
 		t.Errorf("printed %q, %v", out, err)
 	}
 	<-h.ended
@@ -134,7 +134,7 @@ func TestInterrupted(t *testing.T) {
 func TestAControllerThatGoesAway(t *testing.T) {
 	t.Parallel()
 	_, _, err := run(t, "verify", "--server", serveAPI(t, &leaving{}))
-	if exitOf(err) != exitUnreachable || !strings.Contains(err.Error(), "the controller went away, and with it the comparison") {
+	if exitOf(err) != exitUnreachable || !strings.Contains(err.Error(), "the controller stopped, and with it the comparison") {
 		t.Error(err)
 	}
 }

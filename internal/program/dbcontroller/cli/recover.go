@@ -76,7 +76,7 @@ func (r *recovery) run(ctx context.Context, p *process.Process, say io.Writer) e
 	markers := map[string]record.Marker{}
 	for _, db := range p.Config.DBs {
 		if _, err := set.Database(db.Version).Get(ctx); err != nil {
-			return fmt.Errorf("%w; it is needed here: what it says may be what counts", err)
+			return fmt.Errorf("%w; recover needs it: its mark may show the current version", err)
 		}
 		markers[db.Version] = set.Database(db.Version)
 	}
@@ -147,7 +147,7 @@ func (r *recovery) run(ctx context.Context, p *process.Process, say io.Writer) e
 }
 
 // The record decides. Marks that are missing now are added by the first controller.
-var errMarksPending = errors.New("the deployment is written, and the first controller will note it in the databases")
+var errMarksPending = errors.New("the deployment is written; the first controller will record it in the databases")
 
 func recoveryID() string { return identity.RecoveryID + strings.ToLower(rand.Text()[:12]) }
 
@@ -167,7 +167,7 @@ func (r *recovery) stopHere(d upgradestate.Deployment, first string) (bool, erro
 // right one.
 func doubts(given, lacks string) string {
 	if given != "" {
-		given = fmt.Sprintf(", for %q confirms something else", given)
+		given = fmt.Sprintf(", because %q confirms something else", given)
 	}
 	if lacks != "" {
 		lacks = "; " + lacks
@@ -219,7 +219,7 @@ func (r *recovery) adopt(ctx context.Context, store *deployment.Store, ev upgrad
 		linef(say, "note: %s\n", identity.TakenFor(a, k.Physical))
 		kinds.Namespaces = append(kinds.Namespaces, upgradestate.Namespace{Version: a.Version, Kinds: []upgradestate.Kind{k}})
 	}
-	linef(say, "will: write it, with %s as the current version as before, in epoch %d; controllers and servers go on, and begin anew by themselves\n", d.CurrentVersion, d.Epoch)
+	linef(say, "will: write it, with %s as the current version as before, in epoch %d; controllers and servers continue and restart their work by themselves\n", d.CurrentVersion, d.Epoch)
 	if last := d.LastSwitch; last != nil && !upgradestate.Retired(d, last.From) {
 		linef(say, "will: leave %s as it is, without sync, until an upgrade to it begins\n", last.From)
 	}
@@ -288,7 +288,7 @@ func (r *recovery) replaceable(ctx context.Context, store *deployment.Store, mar
 				followed += "; " + r.String()
 			}
 		}
-		return d, refused("%s is there, at %s in epoch %d, and agrees with its databases: there is nothing to recover%s", d.Name, d.CurrentVersion, d.Epoch, followed)
+		return d, refused("%s exists, at %s in epoch %d, and agrees with its databases: there is nothing to recover%s", d.Name, d.CurrentVersion, d.Epoch, followed)
 	case !errors.As(err, &mismatch):
 		return d, err
 	}
@@ -313,7 +313,7 @@ func (r *recovery) rebuild(ctx context.Context, e identity.Evidence, p *process.
 	// Never guess: a wrong choice would discard the latest writes.
 	var undecided *identity.UndecidedError
 	if errors.As(err, &undecided) {
-		return upgradestate.Deployment{}, refused("%w: find out in which database the latest writes are, and choose it with --current VERSION; what was written in the other since the switch is lost for the service", err)
+		return upgradestate.Deployment{}, refused("%w: find the database with the latest writes, and choose it with --current VERSION; the service loses the writes to the other one since the switch", err)
 	}
 	if err != nil {
 		return upgradestate.Deployment{}, err
@@ -335,7 +335,7 @@ func (r *recovery) rebuild(ctx context.Context, e identity.Evidence, p *process.
 		for _, k := range ns.Kinds {
 			opens := ""
 			if k.Pending != nil {
-				opens = fmt.Sprintf(", which the first controller gives back to its application as %s", k.Pending.To)
+				opens = fmt.Sprintf(", which the first controller renames back to %s for its application", k.Pending.To)
 			}
 			will("write that kind %s of %s is collection %s, now %s%s", k.Kind, ns.Version, k.ID, k.Physical, opens)
 		}
@@ -361,5 +361,5 @@ func describeRivals(ctx context.Context, db record.Namespace, r identity.Replace
 		}
 		return fmt.Sprintf("%s, now %s, with about %d documents", id, name, size.Records)
 	}
-	return fmt.Sprintf("kind %s of %s was collection %s; its name is that of %s", r.Kind, r.Version, holds(r.Away, r.Was), holds(r.Kind, r.Is))
+	return fmt.Sprintf("kind %s of %s was collection %s; the collection with its name is %s", r.Kind, r.Version, holds(r.Away, r.Was), holds(r.Kind, r.Is))
 }

@@ -85,7 +85,7 @@ func (c *connection) rehearse(ctx context.Context, req *dbv1.RehearseRequest, ou
 
 func renderRehearsal(r *dbv1.RehearseReport) []byte {
 	var b bytes.Buffer
-	result := "all went well"
+	result := "no problems found"
 	if !r.GetOk() {
 		result = "PROBLEMS"
 	}

@@ -112,7 +112,7 @@ func summary(d *dbv1.Deployment) []labelled {
 		if u.GetAbortReason() != "" {
 			again := ""
 			if u.GetAgain() {
-				again = "; the switch will be tried again"
+				again = "; the switch will be retried"
 			}
 			add("aborting", "%s%s", u.GetAbortReason(), again)
 		}
@@ -173,7 +173,7 @@ func summary(d *dbv1.Deployment) []labelled {
 		add("last switch", "%s -> %s at %s%s%s", s.GetFromVersion(), s.GetToVersion(), shortTime(s.GetAt())+" UTC", pauseOf(s), stepsOf(s.GetMillis()))
 	}
 	if f := d.GetFormerNames(); f.GetUnknown() != "" {
-		add("former names", "who uses them is not known: %s", f.GetUnknown())
+		add("former names", "the users are unknown: %s", f.GetUnknown())
 	}
 	for _, u := range d.GetFormerNames().GetUses() {
 		add("STILL USED", "%s", useOf(u))

@@ -123,7 +123,7 @@ func TestNumbersForPeople(t *testing.T) {
 func TestWhatASwitchLeavesIsPrinted(t *testing.T) {
 	t.Parallel()
 	d := sample()
-	d.Views = "1 views read collections that the switch leaves (late)"
+	d.Views = "1 views read collections of the former version (late)"
 	d.FormerNames = &dbv1.FormerNames{Uses: []*dbv1.NameUse{
 		{Version: "v1", Kind: "lines", Last: "2026-11-21T08:00:00Z", Users: []*dbv1.NameUser{{Application: "shop", Driver: "nodejs 6.3", Address: "10.0.0.7"}}},
 	}}
@@ -131,7 +131,7 @@ func TestWhatASwitchLeavesIsPrinted(t *testing.T) {
 	if err := renderDeployment(&b, d); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{d.Views, "lines of v1, which the switch left: how often is not known, last 2026-11-21 08:00:00; met: shop (nodejs 6.3) at 10.0.0.7"} {
+	for _, want := range []string{d.Views, "lines of v1, which the switch left: the number is unknown, last 2026-11-21 08:00:00; seen: shop (nodejs 6.3) at 10.0.0.7"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("'get' lacks %q:\n%s", want, b.String())
 		}

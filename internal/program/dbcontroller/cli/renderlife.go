@@ -64,13 +64,13 @@ func encryptionOf(ns *dbv1.Namespace) string {
 	case e.GetEvery():
 		parts = append(parts, "every record is "+under(e.GetKey()))
 	default:
-		parts = append(parts, fmt.Sprintf("written %s, records may be under %s: NOT PROMISED that every one is %s", under(e.GetKey()), strings.Join(e.GetKeys(), ", "), under(e.GetKey())))
+		parts = append(parts, fmt.Sprintf("written %s, records may be under %s: NOT PROMISED that all are %s", under(e.GetKey()), strings.Join(e.GetKeys(), ", "), under(e.GetKey())))
 	}
 	if e.GetActive() != e.GetKey() && e.GetKey() != "" {
 		parts = append(parts, "configured as active is "+e.GetActive())
 	}
 	if e.GetDeclined() != "" {
-		parts = append(parts, fmt.Sprintf("a rotation to %s was cancelled or has failed on records: 'dbcontroller keys rotate' begins it again", e.GetDeclined()))
+		parts = append(parts, fmt.Sprintf("a rotation to %s was cancelled or failed for some records: 'dbcontroller keys rotate' restarts it", e.GetDeclined()))
 	}
 	if e.GetError() != "" {
 		parts = append(parts, "the database does not answer"+after(" since ", e.GetAt())+": "+e.GetError())
@@ -83,7 +83,7 @@ func encryptionOf(ns *dbv1.Namespace) string {
 func paceOf(p *dbv1.Pace) string {
 	var parts []string
 	if p.GetPaused() {
-		parts = append(parts, "PAUSED"+after(": ", p.GetReason())+"; 'dbcontroller resume' goes on")
+		parts = append(parts, "PAUSED"+after(": ", p.GetReason())+"; 'dbcontroller resume' ends the pause")
 	}
 	if p.GetMaxRate() > 0 {
 		parts = append(parts, fmt.Sprintf("at most %s/s", count(int64(p.GetMaxRate()))))
@@ -95,7 +95,7 @@ func paceOf(p *dbv1.Pace) string {
 		parts = append(parts, "within "+p.GetWindow()+" UTC")
 	}
 	if len(p.GetNow()) > 0 {
-		parts = append(parts, "held back now: "+strings.Join(p.GetNow(), ", "))
+		parts = append(parts, "throttled now: "+strings.Join(p.GetNow(), ", "))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -148,7 +148,7 @@ func useOf(u *dbv1.NameUse) string {
 	const most = 5
 	uses := fmt.Sprintf("%s reads, %s refused writes", count(u.GetReads()), count(u.GetWrites()))
 	if u.GetReads()+u.GetWrites() == 0 {
-		uses = "how often is not known" // behind a validator
+		uses = "the number is unknown" // behind a validator
 	}
 	text := fmt.Sprintf("%s of %s, which the switch left: %s, last %s", u.GetKind(), u.GetVersion(), uses, shortTime(u.GetLast()))
 	var who []string
@@ -161,11 +161,11 @@ func useOf(u *dbv1.NameUse) string {
 	}
 	switch {
 	case len(who) == 0:
-		return text + "; nobody was met at it yet"
+		return text + "; no client seen yet"
 	case len(u.GetUsers()) > most:
 		who = append(who, "...")
 	}
-	return text + "; met: " + strings.Join(who, ", ")
+	return text + "; seen: " + strings.Join(who, ", ")
 }
 
 // rollbackOf returns whether a rollback would lose anything.

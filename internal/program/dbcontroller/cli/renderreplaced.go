@@ -23,7 +23,7 @@ func replacedOf(r *dbv1.Replaced, ring int32) string {
 	if more := len(kinds) - len(names); more > 0 {
 		text = fmt.Sprintf("%s and %d more of %s", strings.Join(names, ", "), more, r.GetVersion())
 	}
-	text += fmt.Sprintf("; %s is made anew: ", r.GetTo())
+	text += fmt.Sprintf("; %s is rebuilt: ", r.GetTo())
 	// Copied and total cover only the reporting shards, and none has begun yet.
 	if r.GetReportingShards() == 0 {
 		return text + "not begun"

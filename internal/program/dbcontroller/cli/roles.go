@@ -53,7 +53,7 @@ func rolesCommand(register Register) *cobra.Command {
 				return err
 			}
 			if file == "" {
-				return usage("no configuration: give one with --config FILE")
+				return usage("no configuration given: use --config FILE")
 			}
 			cfg, err := config.Load(file, nil)
 			if err != nil {

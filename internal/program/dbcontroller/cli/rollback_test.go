@@ -22,7 +22,7 @@ func TestRollback(t *testing.T) {
 	}{
 		{"after a switch", &dbv1.LastSwitch{Id: "up-1", FromVersion: "v1", ToVersion: "v2"}, &dbv1.BeginUpgradeRequest{TargetVersion: "v1", RequestedBy: "me"}, ""},
 		{"after the rollback", &dbv1.LastSwitch{Id: "up-2", FromVersion: "v2", ToVersion: "v1", Back: true}, nil, ""},
-		{"before any switch", nil, nil, "rollback: nothing was switched yet"},
+		{"before any switch", nil, nil, "rollback: no switch was made yet"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -67,11 +67,11 @@ func TestRollbackToTheSnapshot(t *testing.T) {
 	f := &fake{deployment: d, loss: &dbv1.LossReport{Compared: 22000, Created: 17, Changed: 3, Deleted: 1, Examples: []string{"p-17", "p-18"}, Confirm: "d/c/v2"}}
 	server := serve(t, f)
 	out, diag, err := run(t, "rollback", "--to-snapshot", "--by", "me", "--server", server)
-	const want = "rollback: the rollback to the snapshot loses 17 created, 3 changed, 1 deleted since the switch, of 22,000 groups, such as p-17, p-18%s: to go back all the same, give --accept-loss --confirm d/c/v2"
+	const want = "rollback: the rollback to the snapshot loses 17 created, 3 changed, 1 deleted since the switch, of 22,000 groups, such as p-17, p-18%s: to accept that, give --accept-loss --confirm d/c/v2"
 	if err == nil || err.Error() != fmt.Sprintf(want, "") || out != "" || diag != "compared 1,500 groups\n" {
 		t.Errorf("%v\nprinted %q, diagnostics %q", err, out, diag)
 	}
-	for confirm, doubt := range map[string]string{"": "", "d/staging/v2": `, for "d/staging/v2" confirms something else`} {
+	for confirm, doubt := range map[string]string{"": "", "d/staging/v2": `, because "d/staging/v2" confirms something else`} {
 		_, _, err := run(t, "rollback", "--to-snapshot", "--accept-loss", "--confirm", confirm, "--server", server)
 		if err == nil || err.Error() != fmt.Sprintf(want, doubt) {
 			t.Errorf("--confirm %q: %v", confirm, err)
@@ -95,7 +95,7 @@ func TestRollbackToTheSnapshot(t *testing.T) {
 	}
 	f.older = false
 	d.ReverseSync = &dbv1.ReverseSync{Enabled: true}
-	if _, _, err := run(t, "rollback", "--to-snapshot", "--accept-loss", "--server", server); err == nil || err.Error() != "rollback: v1 follows v2: use rollback without --to-snapshot, nothing is lost; if the database of v2 is lost, see docs/break-glass.md" {
+	if _, _, err := run(t, "rollback", "--to-snapshot", "--accept-loss", "--server", server); err == nil || err.Error() != "rollback: v1 follows v2: use rollback without --to-snapshot, so that nothing is lost; if the database of v2 is lost, see docs/break-glass.md" {
 		t.Error(err)
 	}
 }

@@ -158,7 +158,7 @@ func versionCommand() *cobra.Command {
 					// Controllers of earlier releases lack GetVersion. The local build is still
 					// worth printing.
 					if connect.CodeOf(err) == connect.CodeUnimplemented {
-						there, err = &dbv1.Version{Version: "an older version, which does not say which"}, nil
+						there, err = &dbv1.Version{Version: "an older version that does not report its number"}, nil
 					}
 					return err
 				})

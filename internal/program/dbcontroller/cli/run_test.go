@@ -123,7 +123,7 @@ func TestDeclaredIndexesReplaceThoseOfTheOldKind(t *testing.T) {
 		t.Errorf("shape %v, %v", shape, err)
 	}
 	validator := document(t, bson.D{{Key: "validator", Value: bson.D{{Key: "lines", Value: bson.D{{Key: "$type", Value: "array"}}}}}})
-	if _, err := carries[oneStep]["orders"].Shape(record.Shape{Options: validator}); err == nil || !strings.Contains(err.Error(), "the validator speaks of lines") {
+	if _, err := carries[oneStep]["orders"].Shape(record.Shape{Options: validator}); err == nil || !strings.Contains(err.Error(), "the validator uses lines") {
 		t.Errorf("a validator of what is no longer there: %v", err)
 	}
 }
@@ -134,7 +134,7 @@ func TestTransformersRefuse(t *testing.T) {
 		{"reference to nothing", "- {from: orders, to: orders, lens: orders.yaml}", `orders.yaml:4:40: this service has no kind "customers"`},
 		{"reference to a discontinued kind", "- {from: orders, to: orders, lens: orders.yaml}\n- {from: customers, discontinued: true}", "customers of this service is discontinued"},
 		{"no lens", "- {from: orders, to: orders, lens: none.yaml}", "kinds: lens of orders: open"},
-		{"indexes of a kind that is not made", "- {from: customers, to: clients, lens: customers.yaml, indexes: {customers: []}}", "kinds: indexes of customers: the kind with from: customers does not make it; it makes clients"},
+		{"indexes of a kind that is not made", "- {from: customers, to: clients, lens: customers.yaml, indexes: {customers: []}}", "kinds: indexes of customers: the lens of the kind with from: customers does not make this kind; it makes clients"},
 		{"kind made twice", "- {from: orders, to: orders, lens: orders.yaml}\n- {from: customers, to: lines, lens: customers.yaml}", "kind lines of v2 is in spec orders and in spec customers"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -125,8 +125,8 @@ func TestTheViewFitsTheTerminal(t *testing.T) {
 					v := newTerminal(t, width, height)
 					s := &screen{w: v, size: func() (int, int) { return width, height }}
 					for _, d := range []*dbv1.Deployment{switched(), d, many(2), d} {
-						s.note("the controller does not answer; asking again")
-						if text := v.shown(); width == 80 && height > 2 && !strings.HasSuffix(text, "asking again\n") {
+						s.note("the controller does not answer; retrying")
+						if text := v.shown(); width == 80 && height > 2 && !strings.HasSuffix(text, "retrying\n") {
 							t.Errorf("it is not said:\n%s", text)
 						}
 						if err := s.draw(d); err != nil {
@@ -239,7 +239,7 @@ func TestWatchEndsWithTheUpgrade(t *testing.T) {
 	aborted.UpgradeState = nil
 	q := &quietly{shows: []*dbv1.Deployment{aborted, sample(), aborted}}
 	out, _, err := run(t, "watch", "deployment", "--until-version", "v2", "--timeout", "200ms", "--server", serveAPI(t, q))
-	if exitOf(err) != exitRefused || q.asked.Load() != 3 || !strings.Contains(err.Error(), "the upgrade to v2 has ended, and v1 is the current version: 'dbcontroller history' says why") {
+	if exitOf(err) != exitRefused || q.asked.Load() != 3 || !strings.Contains(err.Error(), "the upgrade to v2 has ended, and v1 is the current version: 'dbcontroller history' shows why") {
 		t.Errorf("%v, asked %d times, printed %q", err, q.asked.Load(), out)
 	}
 }

@@ -53,7 +53,7 @@ func Transformers(cfg config.Config, register Register) (*transform.Registry, co
 		// A kind without an entry would be left behind silently at the next upgrade.
 		for _, kind := range before {
 			if !slices.Contains(p.taken, kind) {
-				return nil, nil, usage("kinds: collection %s of %s has no way to %s: add an entry with from: %s and versions: [%s, %s], or one that is discontinued",
+				return nil, nil, usage("kinds: collection %s of %s has no transform to %s: add an entry with from: %s and versions: [%s, %s], or one that is discontinued",
 					kind, p.older, p.newer, kind, p.older, p.newer)
 			}
 		}
@@ -82,7 +82,7 @@ func knownInEtcd(r *transform.Registry, dbs []config.DB) error {
 		}
 		for _, k := range db.Kinds {
 			if !slices.Contains(kinds, k.Name) {
-				return usage("etcd.kinds of %s: %s is no kind of that version in kinds, which has: %s", db.Version, k.Name, strings.Join(kinds, ", "))
+				return usage("etcd.kinds of %s: %s is not a kind of that version in kinds, which has: %s", db.Version, k.Name, strings.Join(kinds, ", "))
 			}
 		}
 	}

@@ -91,11 +91,11 @@ func TestNoWayOfAKind(t *testing.T) {
 	for name, tc := range map[string]struct{ kinds, want string }{
 		"nothing takes it": {
 			"- {from: orders, to: sales, lens: one.yaml, versions: [v1, v2]}\n",
-			"kinds: collection sales of v2 has no way to v3: add an entry with from: sales and versions: [v2, v3], or one that is discontinued",
+			"kinds: collection sales of v2 has no transform to v3: add an entry with from: sales and versions: [v2, v3], or one that is discontinued",
 		},
 		"nothing takes what a lens makes": {
 			"- {from: orders, to: sales, lens: fan.yaml, versions: [v1, v2]}\n- {from: sales, to: sales, lens: two.yaml, versions: [v2, v3]}\n",
-			"kinds: collection lines of v2 has no way to v3",
+			"kinds: collection lines of v2 has no transform to v3",
 		},
 		"discontinued": {
 			"- {from: orders, to: sales, lens: one.yaml, versions: [v1, v2]}\n- {from: sales, discontinued: true, versions: [v2, v3]}\n", "",
@@ -136,7 +136,7 @@ func TestKindsInEtcd(t *testing.T) {
 		}
 		cfg.DBs[1].Kinds[0].Name = "order"
 		_, _, err := Transformers(cfg, nil)
-		if want := "etcd.kinds of " + cfg.DBs[1].Version + ": order is no kind of that version in kinds, which has: orders"; err == nil || err.Error() != want {
+		if want := "etcd.kinds of " + cfg.DBs[1].Version + ": order is not a kind of that version in kinds, which has: orders"; err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", versions, err, want)
 		}
 	}

@@ -61,7 +61,7 @@ func listUpdatesCommand() *cobra.Command {
 
 func renderTasks(w io.Writer, tasks []*dbv1.ListUpdatesResponse_Task) error {
 	if len(tasks) == 0 {
-		return write(w, []byte("there are no data updates: add some to 'updates' of the configuration\n"))
+		return write(w, []byte("there are no data updates: add some to 'updates' in the configuration\n"))
 	}
 	var b bytes.Buffer
 	t := newTable(&b, "NAME\tVERSION\tKIND\tDESCRIPTION")
@@ -86,7 +86,7 @@ func beginUpdateCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if task == "" {
-				return usage("no data update named: give --task, 'dbcontroller update list' shows which there are")
+				return usage("no data update given: use --task with a name from 'dbcontroller update list'")
 			}
 			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, _ *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
 				return api.BeginUpdate(ctx, connect.NewRequest(&dbv1.BeginUpdateRequest{
@@ -111,7 +111,7 @@ func cancelUpdateCommand() *cobra.Command {
 			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, shown *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
 				run := id
 				if run == "" {
-					run = shown.GetUpdate().GetId() // the one that the dry run saw
+					run = shown.GetUpdate().GetId() // the update that the dry run saw
 				}
 				return api.CancelUpdate(ctx, connect.NewRequest(&dbv1.CancelUpdateRequest{
 					Name: a.name, UpdateId: run, Reason: reason, DryRun: dryRun, RequestedBy: a.who(),

@@ -40,7 +40,7 @@ func TestUpdateCommands(t *testing.T) {
 	if out, _, err = run(t, "update", "list", "--json", server); err != nil || !strings.HasPrefix(out, `{"tasks":[{"name":"fill-region"`) {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if _, _, err = run(t, "update", "begin", server); err == nil || !strings.Contains(err.Error(), "give --task") {
+	if _, _, err = run(t, "update", "begin", server); err == nil || !strings.Contains(err.Error(), "use --task") {
 		t.Error(err)
 	}
 	_, diag, err := run(t, "update", "begin", "--task=fill-region", "--by=ann", server)
@@ -57,7 +57,7 @@ func TestUpdateCommands(t *testing.T) {
 	if _, _, err = run(t, "update", "cancel", "--dry-run", server); err != nil || !f.got.(*dbv1.CancelUpdateRequest).GetDryRun() {
 		t.Errorf("%v, %v", err, f.got)
 	}
-	if _, _, err = run(t, "update"); err == nil || err.Error() != "update what? use 'dbcontroller update list'" {
+	if _, _, err = run(t, "update"); err == nil || err.Error() != "update: no object given: use 'dbcontroller update list'" {
 		t.Error(err)
 	}
 }

@@ -158,7 +158,7 @@ func completeCommand() *cobra.Command {
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if version == "" {
-				return usage("no version named: give --version, e.g. --version v1")
+				return usage("no version given: use --version, e.g. --version v1")
 			}
 			millis, err := asMillis("unused-for", unused)
 			if err != nil {
@@ -187,7 +187,7 @@ func completeCommand() *cobra.Command {
 	a.register(cmd)
 	cmd.Flags().StringVar(&version, "version", "", "version to retire, e.g. v1")
 	cmd.Flags().StringVar(&confirm, "confirm", "", "deployment, cluster and database of the version; the refusal prints it")
-	cmd.Flags().DurationVar(&unused, "unused-for", time.Hour, "minimum time since it was served and its API was called; 0s: none")
+	cmd.Flags().DurationVar(&unused, "unused-for", time.Hour, "minimum time since it was the current version and its API was called; 0s: none")
 	cmd.Flags().DurationVar(&keep, "keep-for", 24*time.Hour, "time until its renamed collections are dropped; 0s: at once")
 	cmd.Flags().BoolVar(&ignore, "ignore-usage", false, "retire it although its API was called recently, or servers cannot report calls")
 	return cmd

@@ -34,7 +34,7 @@ func TestVersionOfAController(t *testing.T) {
 	if err != nil || !strings.Contains(out, `"controller":{"version":"v1.4.0"`) || !strings.Contains(out, `"format":2`) {
 		t.Errorf("%v %s", err, out)
 	}
-	if out, _, err = run(t, "version", "--server", serve(t, &fake{older: true})); err != nil || out != here+"controller an older version, which does not say which\n" {
+	if out, _, err = run(t, "version", "--server", serve(t, &fake{older: true})); err != nil || out != here+"controller an older version that does not report its number\n" {
 		t.Errorf("of an older one: %v %s", err, out)
 	}
 	if out, _, err = run(t, "version", "--server", accesstest.ClosedPort(t)); exitOf(err) != exitUnreachable || out != "" {

@@ -61,7 +61,7 @@ func (c *connection) view(w, diagnostics io.Writer) (show func(*dbv1.Deployment)
 
 // errQuiet ends a stream without messages for --timeout. Either nothing changes or the controller
 // is gone. The caller reopens the stream, possibly at another controller.
-var errQuiet = errors.New("nothing has come for a while")
+var errQuiet = errors.New("no message for a while")
 
 // follow shows each change until the requested version is reached or ctx ends. Without a requested
 // version, the end of ctx is no error. It reconnects to a lost controller for up to watchPatience.
@@ -82,7 +82,7 @@ func (c *connection) follow(ctx context.Context, api dbcontrollerv1connect.Deplo
 				return true, nil
 			// An upgrade that was not seen may still begin. Only one that was seen can have ended.
 			case u == nil && started:
-				return true, refused("the upgrade to %s has ended, and %s is the current version: 'dbcontroller history' says why", until, d.GetCurrentVersion())
+				return true, refused("the upgrade to %s has ended, and %s is the current version: 'dbcontroller history' shows why", until, d.GetCurrentVersion())
 			}
 			started = started || u.GetTargetVersion() == until
 			return false, nil
@@ -106,7 +106,7 @@ func (c *connection) follow(ctx context.Context, api dbcontrollerv1connect.Deplo
 		if wait == backoff.Stop {
 			return err
 		}
-		note("the controller does not answer; asking again")
+		note("the controller does not answer; retrying")
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
@@ -128,7 +128,7 @@ func (c *connection) followOnce(ctx context.Context, api dbcontrollerv1connect.D
 	if err != nil {
 		return caused(ctx, err)
 	}
-	defer stream.Close() //nolint:errcheck // nothing more is wanted of it
+	defer stream.Close() //nolint:errcheck // the stream is not used any more
 	for stream.Receive() {
 		quiet.Stop()
 		if done, err := show(stream.Msg()); done || err != nil {

@@ -122,7 +122,7 @@ func Pages(usage http.Handler) []adminport.Page {
 // Run serves until ctx ends and then returns nil.
 func (a *App) Run(ctx context.Context) error {
 	if len(a.cfg.DBs) == 0 {
-		return fmt.Errorf("dbs: none is of a version that this program serves (%s): correct apiVersion in %s",
+		return fmt.Errorf("dbs: no entry has a version that this program serves (%s): correct apiVersion in %s",
 			strings.Join(a.service.Versions, ", "), filepath.Base(a.cfg.Path))
 	}
 	a.service.warnOfReads(a.log)
@@ -230,14 +230,14 @@ func Metrics(r *vrunner.Runner) prometheus.Collector { return &metrics{runner: r
 type metrics struct{ runner *vrunner.Runner }
 
 var (
-	activeVersion = prometheus.NewDesc("dbcontroller_server_active_version", "1 for the version whose stack serves.", []string{"version"}, nil)
-	heldWrites    = prometheus.NewDesc("dbcontroller_server_held_writes", "Writes that wait for the gate.", nil, nil)
-	gateOpen      = prometheus.NewDesc("dbcontroller_server_gate_open", "1 while writes pass.", nil, nil)
+	activeVersion = prometheus.NewDesc("dbcontroller_server_active_version", "1 for the version that serves requests.", []string{"version"}, nil)
+	heldWrites    = prometheus.NewDesc("dbcontroller_server_held_writes", "Writes that the gate holds.", nil, nil)
+	gateOpen      = prometheus.NewDesc("dbcontroller_server_gate_open", "1 while the gate lets writes pass.", nil, nil)
 	controllers   = prometheus.NewDesc("dbcontroller_server_controllers", "Controllers of the service that run here.", nil, nil)
-	overdue       = prometheus.NewDesc("dbcontroller_server_controllers_overdue", "Controllers that a switch has ended and that have not stopped.", nil, nil)
-	restarts      = prometheus.NewDesc("dbcontroller_server_controller_restarts_total", "Controllers that failed or panicked and were run again.", nil, nil)
-	holdSeconds   = prometheus.NewDesc("dbcontroller_server_hold_seconds", "How long writes were held for the latest switch or attempt at one, or are held by now; 0: never.", nil, nil)
-	restartMillis = prometheus.NewDesc("dbcontroller_server_restart_milliseconds", "From seeing the latest flip to letting writes go.", nil, nil)
+	overdue       = prometheus.NewDesc("dbcontroller_server_controllers_overdue", "Controllers that must stop after a switch and still run.", nil, nil)
+	restarts      = prometheus.NewDesc("dbcontroller_server_controller_restarts_total", "Restarts of controllers that failed or panicked.", nil, nil)
+	holdSeconds   = prometheus.NewDesc("dbcontroller_server_hold_seconds", "Time for which the latest switch or attempt held writes, or has held them until now; 0: none.", nil, nil)
+	restartMillis = prometheus.NewDesc("dbcontroller_server_restart_milliseconds", "Time from the detection of the latest flip to the release of writes.", nil, nil)
 )
 
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }

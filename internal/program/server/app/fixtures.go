@@ -23,7 +23,7 @@ func fixtures(dbs []config.DB, kinds map[string][]string) (map[string][]record.R
 	for _, db := range dbs {
 		for _, f := range db.Fixtures {
 			if known := kinds[db.APIVersion]; known != nil && !slices.Contains(known, f.Kind) {
-				return nil, fmt.Errorf("fixtures of %s: %q is no kind of it: correct kind, want one of %s", db.Version, f.Kind, strings.Join(known, ", "))
+				return nil, fmt.Errorf("fixtures of %s: it has no kind %q: correct kind, want one of %s", db.Version, f.Kind, strings.Join(known, ", "))
 			}
 			recs, err := readFixtures(f)
 			if err != nil {
@@ -37,7 +37,7 @@ func fixtures(dbs []config.DB, kinds map[string][]string) (map[string][]record.R
 		// Initial records are created in one transaction, which a database limits.
 		most := databases.Once(db, max(len(kinds[db.APIVersion]), len(db.Fixtures)))
 		if n := len(out[db.APIVersion]); n > most {
-			return nil, fmt.Errorf("fixtures of %s: there are %d, and its database makes %d at most in one transaction: have fewer, and create the rest through the API", db.Version, n, most)
+			return nil, fmt.Errorf("fixtures of %s: there are %d, but its database creates at most %d in one transaction: use fewer, and create the rest through the API", db.Version, n, most)
 		}
 	}
 	return out, nil
@@ -62,11 +62,11 @@ func readFixtures(f config.Fixtures) ([]record.Record, error) {
 		bad := func(what string) error { return fmt.Errorf("%s:%d: %s", filepath.Base(f.File), n, what) }
 		var doc bson.Raw
 		if bson.UnmarshalExtJSON(line, false, &doc) != nil || doc.Validate() != nil {
-			return nil, bad("it is no document in extended JSON: have one in each line")
+			return nil, bad("it is not a document in Extended JSON: write one document in each line")
 		}
 		name, ok := doc.Lookup("_id").StringValueOK()
 		if !ok || name == "" {
-			return nil, bad("its _id is no text: give it the name of the record")
+			return nil, bad("its _id is not a text: use the name of the record")
 		}
 		out = append(out, record.Record{Kind: f.Kind, Key: record.StringKey(name), Doc: doc})
 	}

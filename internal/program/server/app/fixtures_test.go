@@ -21,14 +21,14 @@ func TestFixtures(t *testing.T) {
 		"good":            {good, "tasks", ""},
 		"empty":           {"", "tasks", ""},
 		"no newline":      {strings.TrimSpace(good), "tasks", ""},
-		"no JSON":         {good + "title: " + secret, "tasks", "fixtures of v2: seed.jsonl:4: it is no document in extended JSON"},
-		"half a document": {`{"_id": "a", "text": "` + secret, "tasks", "seed.jsonl:1: it is no document in extended JSON"},
-		"a list":          {`[{"_id": "` + secret + `"}]`, "tasks", "seed.jsonl:1: it is no document in extended JSON"},
-		"no name":         {`{"name": "` + secret + `"}`, "tasks", "seed.jsonl:1: its _id is no text"},
-		"empty name":      {`{"_id": ""}`, "tasks", "seed.jsonl:1: its _id is no text"},
-		"number as name":  {`{"_id": 7}`, "tasks", "seed.jsonl:1: its _id is no text"},
-		"too many":        {strings.Repeat(`{"_id": "a"}`+"\n", limits.Fixtures+1), "tasks", "there are 1001, and its database makes 1000 at most"},
-		"another kind":    {good, "taks", `"taks" is no kind of it: correct kind, want one of notes, tasks`},
+		"no JSON":         {good + "title: " + secret, "tasks", "fixtures of v2: seed.jsonl:4: it is not a document in Extended JSON"},
+		"half a document": {`{"_id": "a", "text": "` + secret, "tasks", "seed.jsonl:1: it is not a document in Extended JSON"},
+		"a list":          {`[{"_id": "` + secret + `"}]`, "tasks", "seed.jsonl:1: it is not a document in Extended JSON"},
+		"no name":         {`{"name": "` + secret + `"}`, "tasks", "seed.jsonl:1: its _id is not a text"},
+		"empty name":      {`{"_id": ""}`, "tasks", "seed.jsonl:1: its _id is not a text"},
+		"number as name":  {`{"_id": 7}`, "tasks", "seed.jsonl:1: its _id is not a text"},
+		"too many":        {strings.Repeat(`{"_id": "a"}`+"\n", limits.Fixtures+1), "tasks", "there are 1001, but its database creates at most 1000"},
+		"another kind":    {good, "taks", `it has no kind "taks": correct kind, want one of notes, tasks`},
 	} {
 		file := filepath.Join(t.TempDir(), "seed.jsonl")
 		if err := os.WriteFile(file, []byte(tc.text), 0o600); err != nil {
@@ -65,7 +65,7 @@ func TestFixturesInEtcd(t *testing.T) {
 			}
 			db := config.DB{Version: "v2", APIVersion: "v2", Backend: "etcd", MaxTxnOps: tc.operations, Fixtures: []config.Fixtures{{Kind: "tasks", File: file}}}
 			_, err := fixtures([]config.DB{db}, map[string][]string{"v2": {"notes", "tasks"}})
-			if want := fmt.Sprintf("there are %d, and its database makes %d at most", n, tc.most); good && err != nil || !good && (err == nil || !strings.Contains(err.Error(), want)) {
+			if want := fmt.Sprintf("there are %d, but its database creates at most %d", n, tc.most); good && err != nil || !good && (err == nil || !strings.Contains(err.Error(), want)) {
 				t.Errorf("%d of %d: %v", n, tc.most, err)
 			}
 		}

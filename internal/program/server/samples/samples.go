@@ -53,8 +53,8 @@ func Service() dbcontroller.Service {
 		},
 		Flags: func(fs *flag.FlagSet) {
 			fs.DurationVar(&keep, "delete-expired", 0, "delete secrets that expired longer ago than this, one server at a time; 0: never")
-			fs.DurationVar(&converge, "converge", 0, "start, replace and retire instances of processes as they ask for, looking at all of them so often, one server at a time; 0: never")
-			fs.Func("audit", "file to append to what v1 clients ask of bbs and get while v2 is active, as both versions have it, without values of environment variables", func(path string) error {
+			fs.DurationVar(&converge, "converge", 0, "interval for starting, replacing and retiring instances of processes, one server at a time; 0: never")
+			fs.Func("audit", "file for requests and answers of v1 clients of bbs while v2 is active, in both versions, without values of environment variables", func(path string) error {
 				f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) // #nosec G304 -- operators name the file; it stays open until the process ends
 				if err == nil {
 					audit = bbs.NewAudit(f)

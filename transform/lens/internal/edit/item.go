@@ -44,7 +44,7 @@ func inItem(items *Node, k int, v *Node, f func(k int, item *Node) error) error 
 	return err
 }
 
-var errNotTold = errors.New("its items cannot be told apart, and have fields that the other side does not")
+var errNotTold = errors.New("nothing identifies its items, and they have fields that the other side lacks")
 
 // itemKey returns the key of an item: its field at match for a list, its name for a map (match is
 // nil). ok is false for an item without fields, which needs no key.

@@ -292,10 +292,10 @@ func (r *fanRun) appendEntry(dst []byte, c *child, held entries) ([]byte, error)
 		return nil, err
 	}
 	if key != c.key {
-		return nil, fmt.Errorf("with what it holds, in its place, its key would be %s", c.key)
+		return nil, fmt.Errorf("its fields and its position give the key %s", c.key)
 	}
 	if !r.OwnID() && !(own.Type == c.own.Type && bytes.Equal(own.Value, c.own.Value)) {
-		return nil, errors.New("its _id has a number of another type than its key would be made with")
+		return nil, errors.New("its _id has a number of another type than the lens writes")
 	}
 	// An _id equal to the parent's was given by name. Remove it again.
 	if r.Unnamed != "" {
@@ -310,7 +310,7 @@ func (r *fanRun) appendEntry(dst []byte, c *child, held entries) ([]byte, error)
 		}
 		// A plain value has no place for other fields.
 		if i < 0 || len(c.item.Elems) != 1 {
-			return nil, fmt.Errorf("it must have %s and nothing else that %s could not hold; add fields of its own with operations", r.Value, r.Field)
+			return nil, fmt.Errorf("it must have %s and no other field that %s could not hold; add further fields with operations", r.Value, r.Field)
 		}
 		c.typ, c.val = c.item.Elems[i].Type, c.item.Elems[i].Value()
 	} else {

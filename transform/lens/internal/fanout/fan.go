@@ -118,7 +118,7 @@ func withKey(rs []record.Record, key record.Key) (record.Record, bool) {
 }
 
 // errNoGroup is returned by Up and Down, which transform a single document.
-var errNoGroup = errors.New("the lens works on groups of several records, which only the transformer of Spec has")
+var errNoGroup = errors.New("the lens works on groups of several records: use the transformer of Spec")
 
 // child is one entry of the field, or the record that it corresponds to.
 type child struct {

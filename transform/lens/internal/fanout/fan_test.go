@@ -105,7 +105,7 @@ func TestFanOutRefuses(t *testing.T) {
 		{"no id", lenstest.Orders(linesByOrder), true, []string{`old {"_id":"o","lines":[{"n":5}]}`}, "an entry of lines has no sku"},
 		{"duplicated id", lenstest.Orders(linesByOrder), true, []string{`old {"_id":"o","lines":[{"sku":"a"},{"sku":"a"}]}`}, "two entries that would become the record o/a of lines"},
 		{"ids alike in the key", lenstest.Orders(linesByOrder), true, []string{`old {"_id":"o","lines":[{"sku":1},{"sku":"1"}]}`}, "two entries that would become the record o/1"},
-		{"id with a slash", lenstest.Orders(linesByOrder), true, []string{`old {"_id":"o","lines":[{"sku":"a/b"}]}`}, `{id} would be "a/b", which holds a slash`},
+		{"id with a slash", lenstest.Orders(linesByOrder), true, []string{`old {"_id":"o","lines":[{"sku":"a/b"}]}`}, `{id} would be "a/b", which contains a slash`},
 		{"empty id", lenstest.Orders(linesByOrder), true, []string{`old {"_id":"o","lines":[{"sku":""}]}`}, "{id} would be empty"},
 		{"id of no text", lenstest.Orders(linesByOrder), true, []string{`old {"_id":"o","lines":[{"sku":1.5}]}`}, "cannot be part of a key"},
 		{"not sorted", lenstest.Orders(linesByID), true, []string{`old {"_id":"o","lines":[{"sku":"b"},{"sku":"a"}]}`}, "does not come after"},
@@ -114,16 +114,16 @@ func TestFanOutRefuses(t *testing.T) {
 		{"an _id within", lenstest.Orders(linesByOrder), true, []string{`old {"_id":"o","lines":[{"sku":"b","_id":1}]}`}, "_id is there already (int)"},
 		{"a name that is no string", lenstest.Orders(linesByOrder), true, []string{`old {"_id":7,"lines":[{"sku":"b"}]}`}, "the _id of the record cannot be part of a key of lines: it is of type int, not string"},
 		{"empty map entry", lenstest.Orders(notesAsMap), true, []string{`old {"_id":"o","notes":{"":{}}}`}, "{id} would be empty"},
-		{"orphan", lenstest.Orders(linesByOrder), false, []string{`lines {"_id":"o/b","order":"o","position":0,"sku":"b"}`}, "record o/b of lines belongs to a record of new that is not there"},
+		{"orphan", lenstest.Orders(linesByOrder), false, []string{`lines {"_id":"o/b","order":"o","position":0,"sku":"b"}`}, "record o/b of lines belongs to a missing record of new"},
 		{"other parent", lenstest.Orders(linesByOrder), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/b","order":"p","position":0,"sku":"b"}`}, `its order is "p", not o`},
 		{"no place", lenstest.Orders(linesByOrder), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/b","order":"o","sku":"b"}`}, "it has no position"},
 		{"place of another type", lenstest.Orders(linesByOrder), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/b","order":"o","sku":"b","position":0.5}`}, "not a place"},
 		{"same place", lenstest.Orders(linesByOrder), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/a","order":"o","position":3,"sku":"a"}`, `lines {"_id":"o/b","order":"o","position":3,"sku":"b"}`}, "have the same position, 3"},
-		{"a key of its own", lenstest.Orders(linesByOrder), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/b","order":"o","position":0,"sku":"a"}`}, "its key would be o/a"},
-		{"a gap", lenstest.Orders(linesByIndex), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/lines/1","line":1}`}, "its key would be o/lines/0"},
-		{"a leading zero", lenstest.Orders(linesByIndex), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/lines/00","line":1}`}, "its key would be o/lines/0"},
+		{"a key of its own", lenstest.Orders(linesByOrder), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/b","order":"o","position":0,"sku":"a"}`}, "its position give the key o/a"},
+		{"a gap", lenstest.Orders(linesByIndex), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/lines/1","line":1}`}, "its position give the key o/lines/0"},
+		{"a leading zero", lenstest.Orders(linesByIndex), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/lines/00","line":1}`}, "its position give the key o/lines/0"},
 		{"no number", lenstest.Orders(linesByIndex), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/lines/x","line":1}`}, "not a number"},
-		{"more than the value", lenstest.Orders(linesByIndex), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/lines/0","line":1,"more":1}`}, "must have line and nothing else"},
+		{"more than the value", lenstest.Orders(linesByIndex), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/lines/0","line":1,"more":1}`}, "must have line and no other field"},
 		{"both", lenstest.Orders(linesByOrder), false, []string{`new {"_id":"o","lines":[1]}`}, "lines is there already (list)"},
 		{"no object to be in", lenstest.Orders(`fanOut: {field: o.lines, as: list, kind: lines, key: "{_key}/{index}"}`), false, []string{`new {"_id":"o"}`, `lines {"_id":"o/0"}`}, "o.lines has no object to be in"},
 		{"two objects", lenstest.Orders(`fanOut: {field: plan, as: object, kind: plans, key: "{_key}/{item.n}"}`), false, []string{`new {"_id":"o"}`, `plans {"_id":"o/1","n":1}`, `plans {"_id":"o/2","n":2}`}, "2 records of plans are one object"},
@@ -244,7 +244,7 @@ func TestGather(t *testing.T) {
 	if back := lenstest.MustTake(t, s.Down, now, old); lenstest.Show(t, back) != lenstest.Show(t, old) {
 		t.Errorf("came back as\n%s", lenstest.Show(t, back))
 	}
-	if _, err := lenstest.Take(s.Up, old[:2], nil); err == nil || !strings.Contains(err.Error(), "belongs to a record of old that is not there") {
+	if _, err := lenstest.Take(s.Up, old[:2], nil); err == nil || !strings.Contains(err.Error(), "belongs to a missing record of old") {
 		t.Errorf("orphans: %v", err)
 	}
 	// Without their children the record alone.

@@ -137,7 +137,7 @@ func TestFanOutOfObjectIDsRefuses(t *testing.T) {
 		{"no ObjectId in the key", lenstest.Orders(byID), false, []string{`new {"_id":` + oid + `}`, `lines {"_id":"` + hexa + `/5","at":0}`}, "{id} is not the text of a value of type objectId"},
 		{"number of another type in the key", lenstest.Orders(inDocument), false, []string{`new {"_id":` + oid + `}`, `lines {"_id":{"order":` + oid + `,"n":{"$numberDouble":"0.0"}},"order":` + oid + `,"v":1}`}, "n: it is of type double, not int"},
 		{"an entry that is not named by an ObjectId", lenstest.Orders(`fanOut: {field: notes, as: map, kind: notes, key: {user: "{_key}", note: "{id:objectId}"}, parent: user}`), true, []string{`old {"_id":5,"notes":{"x":{"t":1}}}`}, "{id} is not the text of a value of type objectId"},
-		{"a gap", lenstest.Orders(inDocument), false, []string{`new {"_id":` + oid + `}`, `lines {"_id":{"order":` + oid + `,"n":1},"order":` + oid + `,"v":1}`}, "its key would be"},
+		{"a gap", lenstest.Orders(inDocument), false, []string{`new {"_id":` + oid + `}`, `lines {"_id":{"order":` + oid + `,"n":1},"order":` + oid + `,"v":1}`}, "its position give the key"},
 		{"not a document", lenstest.Orders(inDocument), false, []string{`new {"_id":` + oid + `}`, `lines {"_id":5,"order":` + oid + `,"v":1}`}, "it is of type int, not a document of order, n"},
 		{"a whole number of another type", lenstest.Orders(linesByContent), false, []string{`new {"_id":7}`, `lines {"_id":{"$numberLong":"5"},"order":7,"position":0,"sku":5}`}, "its _id has a number of another type"},
 	} {
@@ -188,15 +188,15 @@ func TestFanOutOfObjectIDsParseErrors(t *testing.T) {
 		return "operations:\n  - fanOut: {field: f, as: list, kind: k, key: " + key + "}\n"
 	}
 	for _, tc := range []struct{ name, text, want string }{
-		{"no parent field", fan(`{o: "{_key}", n: "{index}"}`), "l.yaml:2:48: the records of a parent cannot be found by a key that is no text: give parent"},
+		{"no parent field", fan(`{o: "{_key}", n: "{index}"}`), "l.yaml:2:48: records cannot be found by a parent's key that is not a text: give parent"},
 		{"the first of two lists", fan(`"{index}", parent: p`), "the first entries of two records would have the same key"},
 		{"any in a text", fan(`"{_key:any}/{index}"`), "{_key} of type any cannot stand within a text"},
-		{"an item's _id without a type", fan(`"{_key}/{id}", id: _id, order: o`), "{id} is the _id of an item, which goes into the key and comes back out of it: say which type it has, such as {id:objectId}"},
+		{"an item's _id without a type", fan(`"{_key}/{id}", id: _id, order: o`), "{id} is the _id of an item, which the reverse reads from the key: declare its type, such as {id:objectId}"},
 		{"index of a type", fan(`"{_key}/{index:objectId}"`), "{index} is a number"},
 		{"documents in a text", "key: {from: '{id:objectId}', to: {t: '{t}', id: '{id:objectId}'}, with: {t: a}}\n" + fan(`"{_key}/{index}"`), "{_key} cannot stand within a text"},
-		{"another type than the parent's", "key: {from: '{id:objectId}', to: '{id:uuid}'}\n" + fan(`"{_key}/{index}"`), "no conversion to uuid"},
-		{"another type of a variable", "key: {from: '{u:objectId}', to: 'users/{u}'}\n" + fan(`{u: "{u:uuid}", n: "{index}"}, parent: p`), "{u} is of type string in the key of the record that they belong to, not uuid"},
-		{"another type of _key", "key: {from: 'a/{id}', to: '{id:uuid}'}\n" + fan(`"{_key:objectId}/{index}"`), "{_key} is of type uuid in the key of the record that they belong to, not objectId"},
+		{"another type than the parent's", "key: {from: '{id:objectId}', to: '{id:uuid}'}\n" + fan(`"{_key}/{index}"`), "no reversible conversion to uuid"},
+		{"another type of a variable", "key: {from: '{u:objectId}', to: 'users/{u}'}\n" + fan(`{u: "{u:uuid}", n: "{index}"}, parent: p`), "{u} is of type string in the key of the parent record, not uuid"},
+		{"another type of _key", "key: {from: 'a/{id}', to: '{id:uuid}'}\n" + fan(`"{_key:objectId}/{index}"`), "{_key} is of type uuid in the key of the parent record, not objectId"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -270,11 +270,11 @@ func TestReferenceWithOtherPart(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = lenstest.Take(ls["k"].Spec("k", "k").Down, lenstest.FromJSON(t, `k {"_id":1,"owner":"b/`+hexa+`","org":"a"}`), nil)
-	if err == nil || !strings.Contains(err.Error(), "owner names another {tenant} than org does") {
+	if err == nil || !strings.Contains(err.Error(), "owner has another {tenant} than org") {
 		t.Errorf("error is %v", err)
 	}
 	_, err = ls["k"].UpMapping().Compare(transform.Condition{Path: "owner", Op: transform.OpEqual, Values: []any{hexa}})
-	if err == nil || !strings.Contains(err.Error(), "a part that another field holds") {
+	if err == nil || !strings.Contains(err.Error(), "a part of the key is in another field") {
 		t.Errorf("compared: %v", err)
 	}
 }
@@ -378,7 +378,7 @@ func TestReferenceToIDs(t *testing.T) {
 		{"a number of another language", ref("counted", ""), `{"_id":1,"owner":{"$numberLong":"7"}}`, "", "which JavaScript would write as int"},
 		{"a double", ref(tenants, ""), `{"_id":1,"owner":{"$numberDouble":"7.0"}}`, "", "owner is no key of tenants: it is of type double, not int"},
 		{"a double, optional", ref(tenants, ", optional: true"), `{"_id":1,"owner":{"$numberDouble":"7.0"}}`, "", "owner equals a key of tenants, but it is of type double, not int"},
-		{"optional, of the other version", ref(users, ", optional: true"), `{"_id":1,"owner":"users/` + hexa + `"}`, "", "in the other version only"},
+		{"optional, of the other version", ref(users, ", optional: true"), `{"_id":1,"owner":"users/` + hexa + `"}`, "", "only in the other version"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

@@ -60,8 +60,8 @@ func TestMappingOfKeysAndReferences(t *testing.T) {
 		{c("owner", "startsWith", "users/"), "[{owner startsWith [orgs/acme/users/]}]"},
 		{c("owner", "startsWith", "us"), "end it with a slash"},
 		{c("owner", "startsWith", 5), "which are strings"},
-		{c("owner", "<", ann), "< cannot be asked of them"},
-		{c("owner", "contains", "ann"), "contains cannot be asked of them"},
+		{c("owner", "<", ann), "< cannot be applied to them"},
+		{c("owner", "contains", "ann"), "contains cannot be applied to them"},
 		{c("owner.x", "==", ann), "have no fields"},
 		{c("editors", "contains", ann), "[{editors contains [orgs/acme/users/ann]}]"},
 		{c("editors", "contains", "x"), "[{editors in []}]"},
@@ -69,7 +69,7 @@ func TestMappingOfKeysAndReferences(t *testing.T) {
 		{c("editors.*", "==", ann), "[{editors.* == [orgs/acme/users/ann]}]"},
 		{c("by", "==", ann), "[{by == [orgs/acme/users/ann]}]"},
 		{c("by", "in", "system", annThere, 5), "[{by in [system 5]}]"},
-		{c("by", "startsWith", "users/"), "startsWith cannot be asked of them"},
+		{c("by", "startsWith", "users/"), "startsWith cannot be applied to them"},
 		{c("other", "<", 5), "[{other < [5]}]"},
 	} {
 		out, err := up.Compare(tc.in)

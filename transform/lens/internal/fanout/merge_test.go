@@ -68,7 +68,7 @@ func TestMergeOfTwoKindsRefuses(t *testing.T) {
 		err        string
 	}{
 		{"two of one", flat, true, []string{user, profile, `profiles {"_id":` + oid + `,"user":` + oid + `}`}, "2 records of profiles are one object"},
-		{"of nobody", flat, true, []string{profile}, "belongs to a record of old that is not there"},
+		{"of nobody", flat, true, []string{profile}, "belongs to a missing record of old"},
 		{"of somebody else", flat, true, []string{user, strings.Replace(profile, `"user":`+oid, `"user":5`, 1)}, "its user is"},
 		{"of another type", flat, true, []string{user, strings.Replace(profile, second, "7", 1)}, "of type"},
 		{"named as its record is", lenstest.Orders(nested), false, []string{`new {"_id":` + oid + `,"profile":{"_id":` + oid + `}}`}, "leave it out"},

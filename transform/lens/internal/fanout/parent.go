@@ -32,7 +32,7 @@ func (f *Fan) ParentValues(id bson.RawValue, as scalar.Reading, values []string)
 		case PartKey:
 			text, err := f.ParentType.Read(id, as)
 			if err != nil {
-				return fmt.Errorf("it %w: declare the type that it has in the key, as %s:objectId does", err, keymap.WholeKey)
+				return fmt.Errorf("it %w: declare its type in the key, as %s:objectId does", err, keymap.WholeKey)
 			}
 			values[i] = text
 		case PartVariable:

@@ -209,7 +209,7 @@ func (r *fanRun) scatter(c *child, last *scattered) error {
 				return err
 			}
 			if order >= 0 {
-				return fmt.Errorf("its %s %s does not come after %s of the entry before; with order, a field of the record that keeps the place, entries may stand in any order", r.ID, c.id, last.id)
+				return fmt.Errorf("its %s %s does not come after %s of the previous entry; with order, a field that holds the position, entries may have any order", r.ID, c.id, last.id)
 			}
 		}
 		last.id, last.any = c.id, true
@@ -253,7 +253,7 @@ func (r *fanRun) name(c *child) error {
 		c.item.Elems = slices.Insert(c.item.Elems, 0, edit.Elem{Type: parent.Type, Name: edit.FieldID, Val: parent.Value, Floating: true})
 		c.item.Changed = true
 	case edit.SameValue(parent, bson.RawValue{Type: c.item.Elems[i].Type, Value: c.item.Elems[i].Value()}):
-		return fmt.Errorf("its %s is that of the record that it is in, which is what an object without one has: leave it out", edit.FieldID)
+		return fmt.Errorf("its %s equals that of its parent record, which is the default: leave it out", edit.FieldID)
 	}
 	return nil
 }

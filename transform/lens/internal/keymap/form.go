@@ -87,7 +87,7 @@ func (f *Form) Read(id bson.RawValue, as scalar.Reading, values []string) error 
 	}
 	// The database compares documents field by field in order, so another order is another _id.
 	if !slices.EqualFunc(elems, f.Parts, func(e bson.RawElement, p idPart) bool { return e.Key() == string(p.name) }) {
-		return fmt.Errorf("it is not %s, in this order and without others", f)
+		return fmt.Errorf("it is not %s, in this order and without other fields", f)
 	}
 	for i := range f.Parts {
 		p := &f.Parts[i]
@@ -108,7 +108,7 @@ func (p *idPart) read(v bson.RawValue, as scalar.Reading, values []string) error
 			same = err == nil && errB == nil && a == b
 		}
 		if !same {
-			return fmt.Errorf("it is not the constant of type %s that the lens has there", edit.TypeName(p.constant.Type))
+			return fmt.Errorf("it is not the constant of type %s from the lens", edit.TypeName(p.constant.Type))
 		}
 		return nil
 	}
@@ -212,7 +212,7 @@ func (f *Form) Add(name []byte, text string) error {
 			return fmt.Errorf("the variable {%s} is there twice", v)
 		}
 		if pattern.Types[i] == scalar.IDAny && part.Alone != scalar.IDAny {
-			return fmt.Errorf("{%s} of type any cannot stand within a text, from which it could not be read back: say which type it has (%s), or let it stand alone", v, scalar.JoinIDTypes(slices.DeleteFunc(slices.Clone(scalar.IDTypes), func(t scalar.IDType) bool { return t == scalar.IDAny })))
+			return fmt.Errorf("{%s} of type any cannot stand within a text, and cannot be read back from it: declare its type (%s), or let it stand alone", v, scalar.JoinIDTypes(slices.DeleteFunc(slices.Clone(scalar.IDTypes), func(t scalar.IDType) bool { return t == scalar.IDAny })))
 		}
 		f.Variables, f.Types = append(f.Variables, v), append(f.Types, pattern.Types[i])
 	}

@@ -44,7 +44,7 @@ func (k Way) readFields(doc bson.Raw, values []string) error {
 		}
 		raw, ok := edit.LookupRaw(doc, v.Field)
 		if !ok {
-			return fmt.Errorf("the record has no %s %s, which its name in the other version holds", k.FieldType(v), v.Field)
+			return fmt.Errorf("the record has no %s %s, which is part of its name in the other version", k.FieldType(v), v.Field)
 		}
 		text, err := k.FieldType(v).Read(raw, scalar.ReadExact)
 		if err != nil {

@@ -87,26 +87,26 @@ func TestIDForms(t *testing.T) {
 func TestIDRefuses(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ name, key, old, err string }{
-		{"upper case", `{from: "users/{id}", to: "{id:objectId}"}`, `"users/655F1E5E5E5E5E5E5E5E5E5E"`, "{id} is not the text of a value of type objectId: it must be lower-case hexadecimal digits"},
+		{"upper case", `{from: "users/{id}", to: "{id:objectId}"}`, `"users/655F1E5E5E5E5E5E5E5E5E5E"`, "{id} is not the text of a value of type objectId: want lower-case hexadecimal digits"},
 		{"too short", `{from: "users/{id}", to: "{id:objectId}"}`, `"users/655f"`, "not the text of a value of type objectId"},
 		{"another type", `{from: "{id:objectId}", to: "users/{id}"}`, `"` + hexa + `"`, "the _id: it is of type string, not objectId"},
 		{"string for an int", `{from: "{id:int}", to: "users/{id}"}`, `"5"`, "the _id: it is of type string, not int"},
-		{"double for an int", `{from: "{id:int}", to: "users/{id}"}`, `{"$numberDouble":"5.0"}`, "the _id: it is of type double, not int: the reverse could not give it that type again"},
-		{"fraction for a number", `{from: "{id:number}", to: "users/{id}"}`, `5.5`, "a double that is no whole number"},
+		{"double for an int", `{from: "{id:int}", to: "users/{id}"}`, `{"$numberDouble":"5.0"}`, "the _id: it is of type double, not int: the reverse could not restore that type"},
+		{"fraction for a number", `{from: "{id:number}", to: "users/{id}"}`, `5.5`, "a double that is not a whole number"},
 		{"decimal for a number", `{from: "{id:number}", to: "users/{id}"}`, `{"$numberDecimal":"5"}`, "it is of type decimal, not number"},
-		{"fraction", `{from: "{id:double}", to: "users/{id}"}`, `5.5`, "a double that is no whole number"},
-		{"negative zero", `{from: "{id:double}", to: "users/{id}"}`, `{"$numberDouble":"-0.0"}`, "a double that is no whole number"},
+		{"fraction", `{from: "{id:double}", to: "users/{id}"}`, `5.5`, "a double that is not a whole number"},
+		{"negative zero", `{from: "{id:double}", to: "users/{id}"}`, `{"$numberDouble":"-0.0"}`, "a double that is not a whole number"},
 		{"too long for int", `{from: "{n:long}", to: "{n:int}"}`, `{"$numberLong":"2147483648"}`, "{n} is not the text of a value of type int"},
 		{"leading zero", `{from: "n/{n}", to: "{n:int}"}`, `"n/05"`, "without leading zeros"},
 		{"plus", `{from: "n/{n}", to: "{n:long}"}`, `"n/+5"`, "without leading zeros and without a plus sign"},
-		{"legacy uuid", `{from: "{id:uuid}", to: "u/{id}"}`, `{"$binary":{"base64":"AAECAwQFBgcICQoLDA0ODw==","subType":"03"}}`, "binary of another subtype"},
+		{"legacy uuid", `{from: "{id:uuid}", to: "u/{id}"}`, `{"$binary":{"base64":"AAECAwQFBgcICQoLDA0ODw==","subType":"03"}}`, "binary, but not of the subtype"},
 		{"upper case uuid", `{from: "{id}", to: "{id:uuid}"}`, `"00010203-0405-0607-0809-0A0B0C0D0E0F"`, "not the text of a value of type uuid"},
 		{"date with an offset", `{from: "{at}", to: "{at:date}"}`, `"2026-11-20T10:00:00+01:00"`, "a time in UTC"},
 		{"date with needless zeros", `{from: "{at}", to: "{at:date}"}`, `"2026-11-20T10:00:00.000Z"`, "a time in UTC"},
 		{"date of no text", `{from: "{at:date}", to: "{at}"}`, `{"$date":{"$numberLong":"999999999999999"}}`, "outside of the years"},
 		{"no document", `{from: {a: "{a}"}, to: "{a}"}`, `"x"`, "the _id: it is of type string, not a document of a"},
-		{"fields in another order", `{from: {a: "{a}", b: "{b}"}, to: "{a}/{b}"}`, `{"b":"x","a":"y"}`, "not a document of a, b, in this order and without others"},
-		{"a field more", `{from: {a: "{a}"}, to: "{a}"}`, `{"a":"x","b":"y"}`, "without others"},
+		{"fields in another order", `{from: {a: "{a}", b: "{b}"}, to: "{a}/{b}"}`, `{"b":"x","a":"y"}`, "not a document of a, b, in this order and without other fields"},
+		{"a field more", `{from: {a: "{a}"}, to: "{a}"}`, `{"a":"x","b":"y"}`, "without other fields"},
 		{"field of another type", `{from: {a: "{a:objectId}"}, to: "{a}"}`, `{"a":"x"}`, "the _id: a: it is of type string, not objectId"},
 		{"another constant", `{from: {a: "{a}", v: 1}, to: "{a}"}`, `{"a":"x","v":2}`, "the _id: v: it is not the constant of type int"},
 		{"slash in a field", `{from: {a: "{a}"}, to: "k/{a}"}`, `{"a":"x/y"}`, "is not of the form {a}"},
@@ -158,7 +158,7 @@ func TestIDFields(t *testing.T) {
 	}
 	s := lenstest.Parse(t, lenstest.Keyed(`{from: "{id:objectId}", to: "{n:int}", with: {n: {field: number}}, without: {id: {field: oid}}}`)).Spec("old", "new")
 	for doc, want := range map[string]string{
-		`{"_id":` + oid + `}`:                                    "the record has no int number, which its name in the other version holds",
+		`{"_id":` + oid + `}`:                                    "the record has no int number, which is part of its name in the other version",
 		`{"_id":` + oid + `,"number":{"$numberLong":"7"}}`:       "number is of type long, not int",
 		`{"_id":` + oid + `,"number":7,"oid":1}`:                 "oid is there already (int)",
 		`{"_id":"` + hexa + `","number":7}`:                      "the _id: it is of type string, not objectId",
@@ -360,14 +360,14 @@ func TestNotes(t *testing.T) {
 	for text, want := range map[string]string{
 		`key: {from: "{id:objectId}", to: "users/{id}"}`:                                                               "",
 		`key: {from: "{id:objectId}", to: {t: "{t}", id: "{id}"}, with: {t: acme}}`:                                    "",
-		`key: {from: "r/{r}/{i}", to: "{i}", without: {r: {field: r}}}`:                                                "1:30 the keys of the new version have no {r}: records with the same {i} would be one",
-		`key: {from: "{id:objectId}", to: {t: "{t}", id: "{id}"}, with: {t: {field: t}}}`:                              "1:13 the keys of the old version have no {t}: records with the same {id} would be one",
-		`key: {from: "{id:objectId}", to: "{n:int}", with: {n: {field: n}}, without: {id: {field: was}}}`:              "1:34 the keys of the new version have no {id}: records with the same {n} would be one; 1:13 the keys of the old version have no {n}",
-		`operations: [{fanOut: {field: f, as: list, kind: k, key: "{id}", id: x, order: o, parent: p}}]`:               "1:58 the keys of k do not name the record that they belong to",
+		`key: {from: "r/{r}/{i}", to: "{i}", without: {r: {field: r}}}`:                                                "1:30 the keys of the new version have no {r}: records with the same {i} would become one",
+		`key: {from: "{id:objectId}", to: {t: "{t}", id: "{id}"}, with: {t: {field: t}}}`:                              "1:13 the keys of the old version have no {t}: records with the same {id} would become one",
+		`key: {from: "{id:objectId}", to: "{n:int}", with: {n: {field: n}}, without: {id: {field: was}}}`:              "1:34 the keys of the new version have no {id}: records with the same {n} would become one; 1:13 the keys of the old version have no {n}",
+		`operations: [{fanOut: {field: f, as: list, kind: k, key: "{id}", id: x, order: o, parent: p}}]`:               "1:58 the keys of k do not contain the key of the parent record",
 		`operations: [{fanOut: {field: f, as: list, kind: k, key: "{_key}/{id}", id: x, order: o, parent: p}}]`:        "",
 		`operations: [{fanOut: {field: f, as: list, kind: k, key: {a: "{_key}", b: "{index}"}, parent: p}}]`:           "",
-		`operations: [{fanOut: {field: f, as: object, kind: k, key: {a: "{item.a}", b: "{item.b}"}, parent: p}}]`:      "1:60 the keys of k do not name",
-		`operations: [{gather: {field: f, as: object, kind: k, key: "{item.a:objectId}", parent: p, operations: []}}]`: "1:60 the keys of k do not name",
+		`operations: [{fanOut: {field: f, as: object, kind: k, key: {a: "{item.a}", b: "{item.b}"}, parent: p}}]`:      "1:60 the keys of k do not contain",
+		`operations: [{gather: {field: f, as: object, kind: k, key: "{item.a:objectId}", parent: p, operations: []}}]`: "1:60 the keys of k do not contain",
 	} {
 		if strings.HasPrefix(text, "key") {
 			text += "\noperations: []"
@@ -396,13 +396,13 @@ func TestIDParseErrors(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ name, text, at, want string }{
 		{"unknown type", `key: {from: "{id:oid}", to: "u/{id}"}`, "1:13", `{id}: unknown type "oid" of a key; allowed: string, objectId, int, long, double, number, uuid, date, any`},
-		{"no conversion", `key: {from: "{id:objectId}", to: "{id:int}"}`, "1:34", "{id} is of type objectId in the old version, which has no conversion to int that can be undone; it can be: string, objectId"},
+		{"no conversion", `key: {from: "{id:objectId}", to: "{id:int}"}`, "1:34", "{id} is of type objectId in the old version, which has no reversible conversion to int; possible: string, objectId"},
 		{"no conversion of a field", `key: {from: "{id:objectId}", to: "{n:int}", with: {n: {field: n, type: date}}, without: {id: {field: i}}}`, "1:52", "{n} is of type date"},
 		{"any and another", `key: {from: "{id:any}", to: "{id:int}"}`, "1:29", "{id} is of type any in one version and of type int in the other"},
-		{"any in a text", `key: {from: "{id:any}", to: "u/{id:any}"}`, "1:29", "{id} of type any cannot stand within a text, from which it could not be read back"},
+		{"any in a text", `key: {from: "{id:any}", to: "u/{id:any}"}`, "1:29", "{id} of type any cannot stand within a text, and cannot be read back from it"},
 		{"any is a constant", `key: {from: "{id:objectId}", to: {a: "{a:any}", id: "{id:objectId}"}, with: {a: 5}}`, "1:78", "a constant has one type"},
 		{"constant of another type", `key: {from: "{id:objectId}", to: {a: "{a:int}", id: "{id:objectId}"}, with: {a: x}}`, "1:78", "the constant of {a} is not the text of a value of type int"},
-		{"one key for all", `key: {from: "{id:objectId}", to: "users/all", without: {id: {field: was}}}`, "1:34", "to has no variable that differs from record to record, so that all would have the same key"},
+		{"one key for all", `key: {from: "{id:objectId}", to: "users/all", without: {id: {field: was}}}`, "1:34", "to has no variable that differs from record to record, so that all records would have the same key"},
 		{"one old key for all", `key: {from: "{a}", to: "{id:objectId}", with: {id: {field: was}}, without: {a: x}}`, "1:13", "from has no variable that differs from record to record"},
 		{"empty document", `key: {from: {}, to: "{id}"}`, "1:13", "the fields of a document"},
 		{"list", `key: {from: [a], to: "{id}"}`, "1:13", "must be a pattern such as projects/{project}, or the fields of a document"},

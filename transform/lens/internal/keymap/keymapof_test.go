@@ -28,7 +28,7 @@ func TestKeyMap(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		lenstest.SecretsByLocation:                                   "names do not follow from each other alone: {region} is a field of the record",
+		lenstest.SecretsByLocation:                                   "the name in one version does not determine the name in the other: {region} is a field of the record",
 		"key: {from: '{id:objectId}', to: 'u/{id}'}\noperations: []": "the records of one version have no names",
 	} {
 		if _, err := lenstest.Parse(t, text).KeyMap(); err == nil || !strings.Contains(err.Error(), want) {

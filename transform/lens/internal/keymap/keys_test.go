@@ -80,7 +80,7 @@ func TestKeyInRecords(t *testing.T) {
 		{"field", lenstest.SecretsByLocation, `old {"_id":"projects/p/secrets/s","location":{"region":"eu","zone":"a"},"x":1}`, `new {"_id":"projects/p/regions/eu/secrets/s","location":{"zone":"a"},"x":1}`, ""},
 		{"field alone in its object", lenstest.SecretsByLocation, `old {"_id":"projects/p/secrets/s","x":1,"location":{"region":"eu"}}`, `new {"_id":"projects/p/regions/eu/secrets/s","x":1}`, ""},
 		{"no field", lenstest.SecretsByLocation, `old {"_id":"projects/p/secrets/s"}`, "", "no string location.region"},
-		{"field with a slash", lenstest.SecretsByLocation, `old {"_id":"projects/p/secrets/s","location":{"region":"e/u"}}`, "", "holds a slash"},
+		{"field with a slash", lenstest.SecretsByLocation, `old {"_id":"projects/p/secrets/s","location":{"region":"e/u"}}`, "", "contains a slash"},
 		{"empty field", lenstest.SecretsByLocation, `old {"_id":"projects/p/secrets/s","location":{"region":""}}`, "", "would be empty"},
 		{"field kept", strings.Replace(lenstest.SecretsByLocation, "location.region}", "location.region, keep: true}", 1), `old {"_id":"projects/p/secrets/s","location":{"region":"eu"}}`, `new {"_id":"projects/p/regions/eu/secrets/s","location":{"region":"eu"}}`, ""},
 	} {

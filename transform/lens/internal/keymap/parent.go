@@ -47,7 +47,7 @@ func (k Way) Parent(parent string) (string, error) {
 	// The bound values determine one whole name. Drop its last segment if it is fixed.
 	if end == len(p.Segments) {
 		if end--; p.Segments[end].Variable >= 0 {
-			return "", &transform.MappingError{Field: parent, Reason: "it is a single name in the other version, and nothing is under that"}
+			return "", &transform.MappingError{Field: parent, Reason: "it is a single name in the other version, with no names under it"}
 		}
 	}
 	// A parent that ends with a variable maps to a parent that ends with one, so drop fixed
@@ -58,7 +58,7 @@ func (k Way) Parent(parent string) (string, error) {
 		}
 	}
 	if end == 0 {
-		return "", &transform.MappingError{Field: parent, Reason: fmt.Sprintf("the names under it have no common beginning in the other version, where they are %s", p)}
+		return "", &transform.MappingError{Field: parent, Reason: fmt.Sprintf("the names under it have no common prefix in the other version, where names have the form %s", p)}
 	}
 	// Put the values into the order of the target's form.
 	ordered := make([]string, len(at))
@@ -88,7 +88,7 @@ func (k Way) boundPrefix(bound []bool) (int, error) {
 		case v.OneSided:
 			// Other values of this constant have no counterpart here, so all names match.
 		default:
-			return 0, fmt.Errorf("it has no single counterpart in the other version, where names are %s and {%s} comes after what it leaves open", p, v.Name)
+			return 0, fmt.Errorf("it has no single counterpart in the other version, where names have the form %s and {%s} comes after a part that the prefix leaves open", p, v.Name)
 		}
 	}
 	return end, nil

@@ -75,9 +75,9 @@ func ParsePattern(text string) (*Pattern, error) {
 		case !closed:
 			return bad("{ without } in segment %q", part)
 		case strings.ContainsAny(after, "{}"):
-			return bad("segment %q has two variables, so that a name could be read in several ways; put a slash between them", part)
+			return bad("segment %q has two variables, so that a name would be ambiguous; put a slash between them", part)
 		case !variableName(name):
-			return bad("%q is not the name of a variable: letters, digits and _, beginning with a letter", name)
+			return bad("%q is not the name of a variable: use letters, digits and _, a letter first", name)
 		case slices.Contains(p.variables, name):
 			return bad("the variable {%s} is there twice", name)
 		}
@@ -243,7 +243,7 @@ func CheckValue(variable, value string) error {
 	case value == "":
 		return fmt.Errorf("{%s} would be empty", variable)
 	case strings.Contains(value, "/"):
-		return fmt.Errorf("{%s} would be %q, which holds a slash", variable, Shortened(value))
+		return fmt.Errorf("{%s} would be %q, which contains a slash", variable, Shortened(value))
 	}
 	return nil
 }

@@ -122,7 +122,7 @@ func (o *Drop) Apply(e *edit.Editor, root *edit.Node) error {
 	el := &n.Elems[i]
 	// A lost value other than the constant could not come back.
 	if is := (bson.RawValue{Type: el.Type, Value: el.Value()}); o.Constant && !edit.SameFields(is, bson.RawValue{Type: o.Type, Value: o.Val}) {
-		return edit.Refuse(o.Field, "is %s (%s), not the constant %s, which the other side could not give back",
+		return edit.Refuse(o.Field, "is %s (%s), not the constant %s, so the reverse could not restore it",
 			edit.Show(el.Type, el.Value()), edit.TypeName(el.Type), edit.Show(o.Type, o.Val))
 	}
 	n.Remove(i)

@@ -94,12 +94,12 @@ func (o *Calc) Apply(e *edit.Editor, root *edit.Node) error {
 	// Prove that the reverse gives the same input.
 	back, err := calculate(o.Down, out, len(in))
 	if err != nil {
-		return edit.Refuse(o.From[0], "would become %s, which cannot come back: %w", showAll(out), err)
+		return edit.Refuse(o.From[0], "would become %s, which cannot be converted back: %w", showAll(out), err)
 	}
 	for i := range in {
 		// The order of fields is no difference if the far side keeps its own.
 		if !edit.SameValue(in[i], back[i]) && !(anyOrder(o.AnyFrom, i) && edit.SameFields(in[i], back[i])) {
-			return edit.Refuse(o.From[i], "is %s, would become %s and come back as %s: %w", edit.ShowValue(in[i]), showAll(out), edit.ShowValue(back[i]), scalar.ErrInexact)
+			return edit.Refuse(o.From[i], "is %s, would become %s, and the reverse would give %s: %w", edit.ShowValue(in[i]), showAll(out), edit.ShowValue(back[i]), scalar.ErrInexact)
 		}
 	}
 	return o.put(e, root, out)
@@ -141,7 +141,7 @@ func (o *Calc) put(e *edit.Editor, root *edit.Node, out []bson.RawValue) error {
 			}
 		// Leaving out an item would shift the others.
 		case p.IsItem():
-			return edit.Refuse(p, "would be without a value, but an item cannot be left out")
+			return edit.Refuse(p, "would have no value, but an item cannot be absent")
 		case at >= 0:
 			empty = append(empty, p)
 		}

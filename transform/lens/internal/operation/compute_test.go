@@ -61,9 +61,9 @@ func TestCompute(t *testing.T) {
 func TestComputeErrors(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ name, op, src, field, reason string }{
-		{"does not come back", `compute: {from: [a], to: [b], up: {b: a / 2}, down: {a: b * 2}}`, `{"a":5}`, "a", `is {"$numberInt":"5"} (int), would become {"$numberInt":"2"} (int) and come back as {"$numberInt":"4"} (int)`},
-		{"comes back as another type", `compute: {from: [a], to: [b], up: {b: a}, down: {a: b}}`, `{"a":{"$numberLong":"5"}}`, "a", `come back as {"$numberInt":"5"} (int)`},
-		{"null among others", fullName, `{"first":"x","last":null}`, "last", "come back as absent"},
+		{"does not come back", `compute: {from: [a], to: [b], up: {b: a / 2}, down: {a: b * 2}}`, `{"a":5}`, "a", `is {"$numberInt":"5"} (int), would become {"$numberInt":"2"} (int), and the reverse would give {"$numberInt":"4"} (int)`},
+		{"comes back as another type", `compute: {from: [a], to: [b], up: {b: a}, down: {a: b}}`, `{"a":{"$numberLong":"5"}}`, "a", `the reverse would give {"$numberInt":"5"} (int)`},
+		{"null among others", fullName, `{"first":"x","last":null}`, "last", "the reverse would give absent"},
 		{"type", `compute: {from: [a], to: [b], up: {b: a + "x"}, down: {a: b}}`, `{"a":5}`, "a", "no such overload"},
 		{"reverse fails", `compute: {from: [a], to: [b], up: {b: a}, down: {a: "1 / (b - 5)"}}`, `{"a":5}`, "a", "division by zero"},
 		{"cost", `compute: {from: [a], to: [b], up: {b: 'a.map(x, a.map(y, a.map(z, z)))'}, down: {a: b}}`, `{"a":[` + strings.Repeat("1,", 199) + `1]}`, "a", "cost"},
@@ -129,7 +129,7 @@ func TestHook(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"hook: {name: malformed, from: [a], to: [b]}": "not well-formed",
-		"hook: {name: lossy, from: [a], to: [b]}":     "come back as \"y\"",
+		"hook: {name: lossy, from: [a], to: [b]}":     "the reverse would give \"y\"",
 		"hook: {name: swap, from: [a, x], to: [b]}":   "it gave 2 values, not 1",
 	} {
 		l, err := read(text)

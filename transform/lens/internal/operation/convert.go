@@ -68,7 +68,7 @@ func (o *Convert) Apply(e *edit.Editor, root *edit.Node) error {
 }
 
 // errFraction is the reason why a date has no epoch.
-var errFraction = errors.New("it has milliseconds, which an epoch does not have: declare epochMillis, or rounding: seconds")
+var errFraction = errors.New("it has milliseconds, which an epoch lacks: declare epochMillis, or rounding: seconds")
 
 // wholeSecond returns a date without its milliseconds. It rounds down, also before 1970.
 func wholeSecond(date []byte) []byte {
@@ -104,7 +104,7 @@ func (o *Table) Apply(e *edit.Editor, root *edit.Node) error {
 	key := append(append(buf[:0], byte(el.Type)), el.Value()...)
 	v, ok := o.There[string(key)]
 	if !ok {
-		return edit.Refuse(o.Field, "is %s (%s), which the table does not have; it has %s",
+		return edit.Refuse(o.Field, "is %s (%s), which the table lacks; it has %s",
 			edit.Show(el.Type, el.Value()), edit.TypeName(el.Type), o.Known)
 	}
 	n.Set(i, v.Type, v.Value)

@@ -147,8 +147,8 @@ func TestFormsRefused(t *testing.T) {
 		{"splitList: {field: t, separator: ','}", `{"t":[""]}`, true, "t is a list of one empty string"},
 		{"splitList: {field: t, separator: ','}", `{"t":["a",5]}`, true, "t has item 1 of type int, not string"},
 		{"splitList: {field: t, separator: ','}", `{"t":"a"}`, true, "t is of type string, not a list"},
-		{`compute: {from: [x, y], to: [p], up: {p: "{'y': y, 'x': x}"}, down: {x: p.x, y: p.y}, fieldOrder: exact}`, `{"p":{"y":2,"x":1}}`, true, "cannot be converted so that the reverse gives it again"},
-		{`compute: {from: [x, y], to: [p], up: {p: "{'y': y, 'x': x}"}, down: {x: p.x, y: p.y}}`, `{"p":{"y":2,"x":1,"z":0}}`, true, "cannot be converted so that the reverse gives it again"},
+		{`compute: {from: [x, y], to: [p], up: {p: "{'y': y, 'x': x}"}, down: {x: p.x, y: p.y}, fieldOrder: exact}`, `{"p":{"y":2,"x":1}}`, true, "cannot be converted so that the reverse restores it"},
+		{`compute: {from: [x, y], to: [p], up: {p: "{'y': y, 'x': x}"}, down: {x: p.x, y: p.y}}`, `{"p":{"y":2,"x":1,"z":0}}`, true, "cannot be converted so that the reverse restores it"},
 	} {
 		l := lenstest.Of(t, tc.op)
 		run := l.Up

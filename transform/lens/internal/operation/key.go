@@ -34,7 +34,7 @@ func (o *Rekey) Apply(e *edit.Editor, root *edit.Node) error {
 	switch {
 	// Those fields would have no value, and the record could not come back.
 	case i < 0 && o.Way.HasFields():
-		return fmt.Errorf("the record has no _id, which fields of the other version's record are made of")
+		return fmt.Errorf("the record has no _id, from which fields of the other version are made")
 	case i < 0:
 		return nil // a record without a name has none in the other version either
 	}
@@ -118,7 +118,7 @@ func (o *KeyField) Apply(e *edit.Editor, root *edit.Node) error {
 		return e.Insert(root, v.Field, edit.Elem{Type: typ, Val: val})
 	}
 	if i < 0 {
-		return fmt.Errorf("the record has no %s, which its name in the other version holds", v.Field)
+		return fmt.Errorf("the record has no %s, which is part of its name in the other version", v.Field)
 	}
 	el := &n.Elems[i]
 	value, err := o.fieldType().Read(bson.RawValue{Type: el.Type, Value: el.Value()}, scalar.ReadExact)

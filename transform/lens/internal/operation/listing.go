@@ -144,7 +144,7 @@ func (o *unlisting) Apply(e *edit.Editor, root *edit.Node) error {
 				continue
 			}
 		case s == "" && len(list.Elems) == 1:
-			return edit.Refuse(o.Field, "is a list of one empty string, which would come back as a list without items")
+			return edit.Refuse(o.Field, "is a list of one empty string, which the reverse would make a list without items")
 		}
 		// Not the item's index: with tidy, empty items are skipped.
 		if put > 0 {

@@ -21,7 +21,7 @@ func (c Condition) at(p edit.Path) []Condition {
 }
 
 var (
-	errNullAmongItems = errors.New("a comparison with null does not mean the same in the other version, which has a list there")
+	errNullAmongItems = errors.New("a comparison with null has another meaning in the other version, which has a list there")
 	errEqualOnly      = errors.New("only == and in can be mapped")
 )
 
@@ -155,7 +155,7 @@ func (o *Each) Compare(c Condition) ([]Condition, error) {
 	}
 	// Separate comparisons of "*" could be satisfied by different items.
 	if len(cs) > 1 && entry == nil {
-		return nil, errors.New("it is several comparisons in the other version, which would have to be met by the same item")
+		return nil, errors.New("it becomes several comparisons in the other version, which the same item would have to meet")
 	}
 	for i := range cs {
 		cs[i].Path = o.outOfItems(cs[i].Path, entry)
@@ -197,7 +197,7 @@ func (o *Each) compareAllItems(c Condition) ([]Condition, error) {
 	case len(cs) == 1 && cs[0].Op == transform.OpEqual && cs[0].Path.IsItem():
 		return []Condition{{c.Path, transform.OpContains, cs[0].Values}}, nil
 	}
-	return nil, fmt.Errorf("its items are not simply others in the other version (%s)", o)
+	return nil, fmt.Errorf("its items have no one-to-one counterparts in the other version (%s)", o)
 }
 
 func (o *Each) fieldsOf(p edit.Path) ([]edit.Path, error) {

@@ -205,7 +205,7 @@ func namedEntry(o Op, p edit.Path) error {
 	for _, q := range PathsOf(o) {
 		// The operation changes one entry, so "*" means two different things.
 		if len(q) > at && q[:at].Equal(p[:at]) {
-			return fmt.Errorf("it is any entry, and %s is another in the other version (%s)", q, o)
+			return fmt.Errorf("it means any entry, and %s is another entry in the other version (%s)", q, o)
 		}
 	}
 	return nil
@@ -279,7 +279,7 @@ func (f Fate) reason(o Op) error {
 	case Converted:
 		return fmt.Errorf("it has other values in the other version (%s)", o)
 	case Covers:
-		return fmt.Errorf("it is an object whose fields are other ones in the other version (%s)", o)
+		return fmt.Errorf("it is an object whose fields differ in the other version (%s)", o)
 	case Spread:
 		return fmt.Errorf("it is made into other fields in the other version (%s)", o)
 	case Clashes:

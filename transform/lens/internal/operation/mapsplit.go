@@ -41,7 +41,7 @@ func (o *Calc) compareAll(cs []Condition) ([]Condition, error) {
 		case f != Spread:
 			return nil, f.reason(o)
 		case o.Parted == nil:
-			return nil, fmt.Errorf("it is calculated from others in the other version, which cannot be compared with for it (%s)", o)
+			return nil, fmt.Errorf("it is calculated from other fields in the other version, so that a comparison cannot be mapped (%s)", o)
 		case at < 0:
 			return nil, fmt.Errorf("it lies in %s, which is a string (%s)", o.From[0], o)
 		case c.Op == transform.OpHas || c.Op == transform.OpEqual && c.onNull():

@@ -40,7 +40,7 @@ func (o *Rename) Apply(e *edit.Editor, root *edit.Node) error {
 func Absent(n *edit.Node, p edit.Path) error {
 	i, err := n.Find(p.Last())
 	if err == nil && i >= 0 {
-		err = edit.Refuse(p, "is there already (%s), and the reverse would mistake it for the one made here", edit.TypeName(n.Elems[i].Type))
+		err = edit.Refuse(p, "is there already (%s), and the reverse would mistake it for the field made here", edit.TypeName(n.Elems[i].Type))
 	}
 	return err
 }

@@ -22,7 +22,7 @@ func checkNumber(before []Op, o Op) error {
 		later, isConvert := v.op.(*Convert)
 		fromNumber := isConvert && later.From == scalar.Number
 		if toNumber != fromNumber {
-			return fmt.Errorf("%s follows %s: one of them has a number of any type, and the other does not; write one conversion for both", v.op, earlier)
+			return fmt.Errorf("%s follows %s: only one of them has a number of any type; write one conversion for both", v.op, earlier)
 		}
 	}
 	return nil

@@ -108,7 +108,7 @@ func TestRecordErrors(t *testing.T) {
 		{"split of too many", "split: {field: a, to: [b, c], separator: ' '}", false, `{"a":"a b c"}`, "split a into b, c", "a", "has 3 parts"},
 		{"split of a number", "split: {field: a, to: [b, c], separator: ' '}", false, `{"a":5}`, "split a into b, c", "a", "is of type int, not string"},
 		{"split onto a field", "split: {field: a, to: [b, c], separator: ' '}", false, `{"a":"x y","c":1}`, "split a into b, c", "c", "is there already (int)"},
-		{"join of one part", "split: {field: a, to: [b, c], separator: ' '}", true, `{"b":"x"}`, "split a into b, c", "c", "is not there, but other parts"},
+		{"join of one part", "split: {field: a, to: [b, c], separator: ' '}", true, `{"b":"x"}`, "split a into b, c", "c", "is absent, but other parts"},
 		{"join of a separator", "join: {fields: [b, c], to: a, separator: ' '}", false, `{"b":"x y","c":"z"}`, "join b, c to a", "b", "holds the separator"},
 		{"join that splits elsewhere", "join: {fields: [b, c], to: a, separator: aa}", false, `{"b":"xa","c":"y"}`, "join b, c to a", "b", "cannot be converted"},
 		{"item", "each: {field: items, operations: [convert: {field: o.n, from: int, to: long}]}", false, `{"items":[{},{"o":{"n":"x"}}]}`,

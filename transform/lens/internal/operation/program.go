@@ -106,7 +106,7 @@ func (h Holding) Trace(ops []Op) (Holding, Fate, error) {
 		case Gone:
 			return h, Gone, nil
 		case Spread, Clashes:
-			return h, kept, fmt.Errorf("it takes apart what holds %s (%s)", h.Path, o)
+			return h, kept, fmt.Errorf("it splits the value that contains %s (%s)", h.Path, o)
 		}
 		h.Path = p
 	}
@@ -119,7 +119,7 @@ func TraceKept(p edit.Path, ops []Op) (edit.Path, error) {
 	for _, o := range ops {
 		next, f := o.Trace(p)
 		if f != kept && f != Converted {
-			return nil, fmt.Errorf("%s does not stay what it is (%s)", p, o)
+			return nil, fmt.Errorf("the value of %s changes (%s)", p, o)
 		}
 		p = next
 	}

@@ -56,7 +56,7 @@ func checkNormal(before []Op, o Op) error {
 				was, f = before[at].Inverse().Trace(was)
 			}
 			if at < i && (f == Converted || f == Spread) && !takesNormal(earlier, o) {
-				return fmt.Errorf("operation %d (%s) makes the values of %s, and its reverse may not take normal ones: write normalize before it", i+1, earlier, field)
+				return fmt.Errorf("operation %d (%s) makes the values of %s, and its reverse may refuse normalized ones: write normalize before it", i+1, earlier, field)
 			}
 		}
 	}
@@ -128,7 +128,7 @@ func checkMade(before []Op, made edit.Path) error {
 		}
 		for _, p := range readsOf(earlier) {
 			if p.Under(made) {
-				return fmt.Errorf("operation %d (%s) works on %s, which so is there", i+1, earlier, p)
+				return fmt.Errorf("operation %d (%s) works on %s, so the field exists", i+1, earlier, p)
 			}
 		}
 	}
@@ -169,7 +169,7 @@ func checkRead(before []Op, o Op, read edit.Path) error {
 		for _, p := range PathsOf(earlier) {
 			// The complement of a whole object does not show which of its parts are elsewhere.
 			if dropped && p.Under(read) && !p.Equal(read) {
-				return fmt.Errorf("operation %d (%s) works within %s; remove only fields that no other operation touches", i+1, earlier, read)
+				return fmt.Errorf("operation %d (%s) works within %s; remove only fields that no other operation uses", i+1, earlier, read)
 			}
 		}
 		// The reverse would apply this operation to the default, which may have another type.

@@ -58,7 +58,7 @@ func (s *Splitter) Join(in []bson.RawValue) ([]bson.RawValue, error) {
 		switch {
 		// Joined, an absent part would look like an empty one.
 		case v.Type == 0:
-			return nil, &ValueError{i, errors.New("is not there, but other parts of the string are")}
+			return nil, &ValueError{i, errors.New("is absent, but other parts of the string are there")}
 		case v.Type != bson.TypeString:
 			return nil, &ValueError{i, fmt.Errorf("is of type %s, not string", edit.TypeName(v.Type))}
 		}

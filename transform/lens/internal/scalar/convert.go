@@ -114,7 +114,7 @@ func TypeOf(t bson.Type) Type {
 }
 
 // ErrInexact means that the reverse of a conversion would not give the value again.
-var ErrInexact = errors.New("the value cannot be converted so that the reverse gives it again")
+var ErrInexact = errors.New("the value cannot be converted so that the reverse restores it")
 
 // Convert returns the converted value, in the editor's scratch memory. It returns ErrInexact for
 // every value that would not come back bit for bit. It converts each result back to check this, so

@@ -100,7 +100,7 @@ func (t IDType) form() string {
 	case IDUUID:
 		return "lower-case hexadecimal digits in groups with dashes between them, as a UUID has them"
 	case IDDate:
-		return "a time in UTC such as YYYY-MM-DDThh:mm:ssZ, with milliseconds only where there are some"
+		return "a time in UTC such as YYYY-MM-DDThh:mm:ssZ, with milliseconds only if they are not 0"
 	case IDInt, IDLong, IDDouble, IDNumber:
 		return "a whole number within its range, without leading zeros and without a plus sign"
 	default:
@@ -129,7 +129,7 @@ func (t IDType) Check(text string) error {
 		ok = err == nil && strconv.FormatInt(n, 10) == text && t.holds(n)
 	}
 	if !ok {
-		return fmt.Errorf("is not the text of a value of type %s: it must be %s", t, t.form())
+		return fmt.Errorf("is not the text of a value of type %s: want %s", t, t.form())
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (t IDType) Read(v bson.RawValue, as Reading) (string, error) {
 		}
 		// Length, subtype and 16 bytes.
 		if len(v.Value) != 5+16 || v.Value[4] != binaryUUID {
-			return "", fmt.Errorf("is binary of another subtype than that of a uuid")
+			return "", fmt.Errorf("is binary, but not of the subtype of a uuid")
 		}
 		h := hex.EncodeToString(v.Value[5:])
 		return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:], nil
@@ -202,7 +202,7 @@ func (t IDType) Read(v bson.RawValue, as Reading) (string, error) {
 		text := TimeText(int64(binary.LittleEndian.Uint64(v.Value)))
 		// Years with more than four digits have no RFC 3339 text.
 		if t.Check(text) != nil {
-			return "", fmt.Errorf("is a date outside of the years that have four digits, and has no text")
+			return "", fmt.Errorf("is a date outside of the years with four digits, so it has no text")
 		}
 		return text, nil
 	}
@@ -211,18 +211,18 @@ func (t IDType) Read(v bson.RawValue, as Reading) (string, error) {
 	n, ok := wholeNumber(v, anyType)
 	switch {
 	case !ok && v.Type == bson.TypeDouble:
-		return "", fmt.Errorf("is a double that is no whole number, or beyond those that a double holds without gaps")
+		return "", fmt.Errorf("is a double that is not a whole number, or too large to be exact")
 	case !ok:
 		return wrong()
 	case !t.holds(n):
-		return "", fmt.Errorf("is a number beyond those of type %s", t)
+		return "", fmt.Errorf("is a number outside the range of type %s", t)
 	}
 	if at := t.numberType(n); !anyType && v.Type != at {
 		hint := ""
 		if t == IDNumber {
 			hint = ", which JavaScript would write as " + edit.TypeName(at)
 		}
-		return "", fmt.Errorf("is of type %s, not %s: the reverse could not give it that type again%s", edit.TypeName(v.Type), t, hint)
+		return "", fmt.Errorf("is of type %s, not %s: the reverse could not restore that type%s", edit.TypeName(v.Type), t, hint)
 	}
 	return strconv.FormatInt(n, 10), nil
 }

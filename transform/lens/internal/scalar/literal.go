@@ -78,7 +78,7 @@ func LiteralsOfNumber(v any, from, to Type) ([]any, error) {
 	case (to == String || to == Double || to == Decimal) && from == Number:
 		return literalsOfAnyNumber(n, v, to)
 	case to == String && from == Decimal:
-		return nil, errors.New("equal decimals are written in many ways")
+		return nil, errors.New("one decimal can be written in many ways")
 	case to == String && from == Double:
 		f, exact := n.Float64()
 		if !exact {
@@ -101,7 +101,7 @@ func LiteralsOfNumber(v any, from, to Type) ([]any, error) {
 		if n.IsInt() && n.Num().CmpAbs(big.NewInt(exactFloat)) <= 0 {
 			return []any{v}, nil
 		}
-		return nil, errors.New("a double and a decimal are worth the same only where they are whole")
+		return nil, errors.New("a double and a decimal are equal only if they are whole numbers")
 	}
 	return []any{v}, nil
 }
@@ -110,7 +110,7 @@ func LiteralsOfNumber(v any, from, to Type) ([]any, error) {
 func literalsOfAnyNumber(n *big.Rat, v any, to Type) ([]any, error) {
 	switch {
 	case !n.IsInt() || n.Num().CmpAbs(big.NewInt(exactFloat)) > 0:
-		return nil, errors.New("a double and a decimal are worth the same only where they are whole")
+		return nil, errors.New("a double and a decimal are equal only if they are whole numbers")
 	case to != String:
 		return []any{v}, nil
 	case n.Sign() == 0:
@@ -123,7 +123,7 @@ func literalsOfAnyNumber(n *big.Rat, v any, to Type) ([]any, error) {
 func literalsOfText(s string, to Type) ([]any, error) {
 	// 1.0 and 1.00 are different strings and equal decimals.
 	if to == Decimal {
-		return nil, errors.New("different strings are decimals that are equal")
+		return nil, errors.New("several strings are the same decimal")
 	}
 	if to == Number {
 		return literalsOfNumberText(s)
@@ -141,7 +141,7 @@ func literalsOfText(s string, to Type) ([]any, error) {
 	lit, _ := Literal(bson.RawValue{Type: to.BSON(), Value: val})
 	// Several texts convert to 0, and NaN equals nothing.
 	if f, ok := lit.(float64); ok && (f == 0 || math.IsNaN(f)) {
-		return nil, errors.New("different strings are doubles that are equal, or none is")
+		return nil, errors.New("several strings, or none, are the same double")
 	}
 	return []any{lit}, nil
 }
@@ -155,7 +155,7 @@ func literalsOfNumberText(s string) ([]any, error) {
 	lit, ok := Literal(bson.RawValue{Type: t.BSON(), Value: val})
 	// Only such whole numbers have a single text.
 	if n, whole := Rational(lit); !ok || !whole || !n.IsInt() || n.Sign() == 0 || n.Num().CmpAbs(big.NewInt(exactFloat)) > 0 {
-		return nil, errors.New("different strings are numbers that are equal, or none is")
+		return nil, errors.New("several strings, or none, are the same number")
 	}
 	return []any{lit}, nil
 }

@@ -56,7 +56,7 @@ test: mongodb pymongo bin/withmongodb ## Run all tests against real servers, wit
 	scripts/test $(TEST)
 
 # CI has no time for these. Of seeds there are SOAK times as many.
-SOAK := 50
+SOAK := 100
 .PHONY: soak
 soak: mongodb bin/withmongodb ## Run simulations with thousands of seeds, and all elections: make soak SOAK=100.
 	DBCONTROLLER_SOAK='$(SOAK)' bin/withmongodb -v -- go test -count=1 -timeout 24h ./integration/simulation

@@ -53,14 +53,14 @@ type crossing struct {
 func (x *crossing) run(ctx context.Context, in string) {
 	t := x.t
 	t.Helper()
-	const filled = 800
+	const filled = 400
 	x.start(ctx)
 	a, b := x.server("a", 0).ready(ctx), x.server("b", 0).ready(ctx)
 	x.fillProcesses(ctx, a, filled)
 	x.traffic.start(ctx, a, b)
 	x.traffic.awaitWrites(ctx, "v1", filled+50)
 
-	x.pace(ctx, 100)
+	x.pace(ctx, 50)
 	x.beginHolding(ctx, "v2")
 	x.inTheCopy(ctx, filled)
 	x.disturb(ctx, "v1", in == "v1")

@@ -8,8 +8,8 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// outage is how long a majority of etcd is away: ten times what a lease lasts.
-const outage = 30 * time.Second
+// outage is how long a majority of etcd is away: five times what a lease lasts.
+const outage = 5 * lease
 
 // TestEtcdMembers kills the leader of three etcd members, and then takes their majority
 // away, in the copy, in the tail and inside SWITCHING, under traffic. Servers go on: in the

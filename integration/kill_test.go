@@ -13,6 +13,9 @@ import (
 // in each range, which is a page of the copy.
 const documents = 500 * ring
 
+// fewDocuments is how many it has where nothing interrupts the copy.
+const fewDocuments = 100 * ring
+
 // TestKillController kills a controller with SIGKILL at a chosen place of an upgrade
 // under traffic: one of two, or the only one, which is then started again. The upgrade
 // finishes by itself, nothing is lost, and what was copied is not copied again. The simulation's

@@ -18,7 +18,8 @@ import (
 // TestPassiveDatabaseIsAway: while the server of the version that is not served is down, before a
 // switch and after it, servers and controllers start and do what they can, applications go on, and
 // it is said what is missing; and all goes on by itself once it is back. After the switch it comes
-// back with the data of a backup, and is made anew under traffic.
+// back with the data of a backup, and is made anew under traffic. The versions are in two clusters,
+// with clocks of their own.
 func TestPassiveDatabaseIsAway(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -15,7 +15,7 @@ func TestThereAndBack(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	s := newSystem(ctx, t, settings{})
-	tr := newTraffic(ctx, s, documents)
+	tr := newTraffic(ctx, s, fewDocuments)
 	s.controller("first", breakPoint{}).ready(ctx)
 	s.controller("second", breakPoint{}).ready(ctx)
 	s.awaitShards(ctx, "first", "second")

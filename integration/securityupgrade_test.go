@@ -40,7 +40,7 @@ func TestSecurityUpgrade(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	f := fortify(ctx, t)
-	tr := newTraffic(ctx, f.system, documents)
+	tr := newTraffic(ctx, f.system, fewDocuments)
 	f.locked(f.run("first")).ready(ctx)
 	f.locked(f.run("second")).ready(ctx)
 	args := []string{"--config", f.config, "--id", "server", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0"}

@@ -24,8 +24,7 @@ func TestTerm(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	// A page a second and controller, after a first one at once: the copy takes some seconds.
-	const documents = 4 * documents
-	s := newSystem(ctx, t, settings{copy: "{auto: false, workers: 2, maxRate: 2000}"})
+	s := newSystem(ctx, t, settings{copy: "{auto: false, workers: 2, maxRate: 500}"})
 	copies := s.watchCopy(ctx)
 	tr := newTraffic(ctx, s, documents)
 	first, second := s.run("first"), s.run("second")

@@ -34,7 +34,7 @@ const (
 	bbsClients   = 4
 	appClients   = 2
 	ownDocuments = 50
-	think        = 80 * time.Millisecond
+	think        = 160 * time.Millisecond
 	restPerWork  = 3
 	longestRest  = time.Second // a client that was held up by an election goes on soon
 )

@@ -12,6 +12,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/internal/store/faultstore"
 	"dbcontroller.dev/internal/store/memstore"
@@ -228,6 +229,7 @@ func TestFailingUnitOfABusyGroup(t *testing.T) {
 // TestMoreFailThanWait: of very many units that fail, those that no longer fit among those
 // that wait are parked as they are met; none is lost sight of.
 func TestMoreFailThanWait(t *testing.T) {
+	raced.Leave(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := crews(t, 0)
 		e := w.engine(w.owner(0, 1, 2, 3), nil)

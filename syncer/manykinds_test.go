@@ -3,12 +3,15 @@ package syncer_test
 import (
 	"testing"
 	"testing/synctest"
+
+	"dbcontroller.dev/internal/base/raced"
 )
 
 // TestManyKindsAreDealtOut: kinds of a single range do not all fall to one shard, and all of
 // them are copied.
 func TestManyKindsAreDealtOut(t *testing.T) {
 	t.Parallel()
+	raced.Leave(t)
 	synctest.Test(t, func(t *testing.T) {
 		const kinds, shardCount = 200, 16
 		w, _, e := wide(t, kinds, 1, shardCount)

@@ -31,26 +31,33 @@ type Options struct {
 	Bytes      int // --max-request-bytes
 }
 
+// ProgramVariable names the environment variable with the path of a built etcd. A run of several test
+// binaries sets it, so that not each of them links an etcd, which takes seconds.
+const ProgramVariable = "DBCONTROLLER_TEST_ETCD"
+
 // program is built on first use, once for all tests of a binary.
 var program struct {
 	once sync.Once
 	path string
+	dir  string // of the program; empty if it is not this binary's
 	err  error
 }
 
 const programs = "dbcontroller.dev/integration/localetcd/etcd"
 
-func build() (string, error) {
-	dir, err := os.MkdirTemp("", "dbcontroller-etcd-")
-	if err != nil {
-		return "", err
+func build() (path, dir string, err error) {
+	if path := os.Getenv(ProgramVariable); path != "" {
+		return path, "", nil
 	}
-	path := filepath.Join(dir, "etcd")
+	if dir, err = os.MkdirTemp("", "dbcontroller-etcd-"); err != nil {
+		return "", "", err
+	}
+	path = filepath.Join(dir, "etcd")
 	if out, err := exec.Command("go", "build", "-o", path, programs).CombinedOutput(); err != nil { // #nosec G204 -- constants, and a folder of this package
 		_ = os.RemoveAll(dir) // Remove does not know of it
-		return "", fmt.Errorf("build %s: %w\n%s", programs, err, out)
+		return "", "", fmt.Errorf("build %s: %w\n%s", programs, err, out)
 	}
-	return path, nil
+	return path, dir, nil
 }
 
 // Main runs the tests and removes the built program. A TestMain calls it.
@@ -61,11 +68,11 @@ func Main(m *testing.M) int {
 
 // Remove removes the built program. A TestMain with more to run than Main calls it.
 func Remove() {
-	// No test has needed an etcd, so nothing was built.
-	if program.path == "" {
+	// No test has needed an etcd, or it is the one of ProgramVariable.
+	if program.dir == "" {
 		return
 	}
-	if err := os.RemoveAll(filepath.Dir(program.path)); err != nil {
+	if err := os.RemoveAll(program.dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
 }
@@ -101,7 +108,7 @@ type Server struct {
 // Open starts an etcd with its data in dir. It is for callers that need etcd for longer than a
 // test. The caller must Close it.
 func Open(dir string, o Options) (*Server, error) {
-	program.once.Do(func() { program.path, program.err = build() })
+	program.once.Do(func() { program.path, program.dir, program.err = build() })
 	if program.err != nil {
 		return nil, program.err
 	}

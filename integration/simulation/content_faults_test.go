@@ -18,7 +18,7 @@ import (
 // the databases fails, is done and not answered, or is slow; they stop with a write in
 // their hands, lose their shards, and come back.
 func TestContentBadWeather(t *testing.T) {
-	eachSeed(t, 10, contentWeather)
+	eachSeed(t, 5, contentWeather)
 }
 
 func contentWeather(t *testing.T, seed uint64) {
@@ -68,7 +68,7 @@ func contentWeather(t *testing.T, seed uint64) {
 // next, while writers pass records and names on between groups and drop them again; by odd
 // seeds several records claim a name for a while. What is read is torn all the time.
 func TestContentSlowReaders(t *testing.T) {
-	eachSeed(t, 6, contentSlowReaders)
+	eachSeed(t, 4, contentSlowReaders)
 }
 
 func contentSlowReaders(t *testing.T, seed uint64) {
@@ -117,7 +117,7 @@ func contentSlowReaders(t *testing.T, seed uint64) {
 // whatever moment on, and block the switch until they are written anew; then the groups
 // that they kept back are exact too.
 func TestContentPoison(t *testing.T) {
-	eachSeed(t, 8, contentPoison)
+	eachSeed(t, 3, contentPoison)
 }
 
 func contentPoison(t *testing.T, seed uint64) {

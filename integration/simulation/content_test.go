@@ -343,7 +343,7 @@ func contentSystem(ctx context.Context, t *testing.T) *system {
 // TestContentUnderTraffic: groups by content of every shape, whose writers move, swap and
 // delete their members while they are copied, followed and switched.
 func TestContentUnderTraffic(t *testing.T) {
-	eachSeed(t, 6, func(t *testing.T, seed uint64) {
+	eachSeed(t, 4, func(t *testing.T, seed uint64) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		s := contentSystem(ctx, t)
@@ -375,7 +375,7 @@ func TestContentUnderTraffic(t *testing.T) {
 // within a group and across groups, while they are copied and followed; its holder
 // loses it, leaves, moves and is deleted meanwhile.
 func TestContentCollisions(t *testing.T) {
-	eachSeed(t, 4, func(t *testing.T, seed uint64) {
+	eachSeed(t, 2, func(t *testing.T, seed uint64) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		s := contentSystem(ctx, t)

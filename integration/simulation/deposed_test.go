@@ -16,7 +16,7 @@ import (
 // in the comparison, and while changes are followed. What was acknowledged is there after the
 // switch, and nothing else.
 func TestDeposedPrimary(t *testing.T) {
-	for seed := range seeds(6) {
+	for seed := range seeds(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())

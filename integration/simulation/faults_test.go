@@ -105,7 +105,7 @@ func (w *weather) sleep(id string, p *process, d time.Duration, cutOnly bool) {
 // and controllers; controllers stop or are cut off past their leases and come back. Once
 // that ends the upgrade goes through, and whatever was acknowledged is there.
 func TestBadWeather(t *testing.T) {
-	eachSeed(t, 16, func(t *testing.T, seed uint64) { badWeather(t, newSystem, seed) })
+	eachSeed(t, 8, func(t *testing.T, seed uint64) { badWeather(t, newSystem, seed) })
 }
 
 func badWeather(t *testing.T, made founding, seed uint64) {
@@ -176,7 +176,7 @@ func (s *system) pursue(ctx context.Context) {
 // TestScale: controllers join while the copy runs, and leave again, by a shutdown or a
 // crash; the shards are handed over, and the copy does not begin again.
 func TestScale(t *testing.T) {
-	eachSeed(t, 16, func(t *testing.T, seed uint64) {
+	eachSeed(t, 8, func(t *testing.T, seed uint64) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		s := newSystem(ctx, t)

@@ -26,7 +26,7 @@ func TestHistoryIsLost(t *testing.T) {
 				s.maxRate = 500
 				a, pa := s.server(ctx, "server-a", nil)
 				tr := newTraffic(t, a)
-				stop := drive(ctx, tr, seed, 4, 40, 3*time.Millisecond)
+				stop := drive(ctx, tr, seed, 4, 40, 10*time.Millisecond)
 				pass(2 * time.Second)
 				deaf := map[string]*faultstore.Toggle{}
 				controller := func(id string) *process {

@@ -11,6 +11,7 @@ import (
 
 	"dbcontroller.dev/integration/localetcd"
 	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/internal/store/mongostore"
 )
 
@@ -54,6 +55,7 @@ func onMongoDB(ctx context.Context, t *testing.T) map[string]database {
 // too: a merge, a fan-out, a re-key and an N to M, while writers change all parts of them.
 // For a while several records claim the same part.
 func TestContentOnMongoDB(t *testing.T) {
+	raced.Leave(t) // TestWholeOrdersOnMongoDB has the same goroutines
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	s := newSystemOf(ctx, t, onMongoDB(ctx, t), contentRegistry(), contentStack)

@@ -16,7 +16,7 @@ import (
 // millisecond, and nothing else takes time. So writes wait for the commands that a switch
 // needs one after another, and a timer or a backoff among them would be seen.
 func TestPause(t *testing.T) {
-	eachSeed(t, 20, func(t *testing.T, seed uint64) {
+	eachSeed(t, 8, func(t *testing.T, seed uint64) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		s := newSystem(ctx, t)

@@ -23,7 +23,7 @@ import (
 // block the switch, until each is written anew, deleted or waived. A comparison tells those that
 // were waived from what differs, before the switch and from its first moment on.
 func TestPoison(t *testing.T) {
-	eachSeed(t, 20, poison)
+	eachSeed(t, 8, poison)
 }
 
 func poison(t *testing.T, seed uint64) {

@@ -46,7 +46,7 @@ var backMoments = []moment{
 // aborted and begun again. The controllers come late: v2 was written to since the flip. Then the service goes forward, back, and forward again.
 func TestKillOnTheReverseSync(t *testing.T) {
 	for i, m := range cases(backMoments) {
-		for _, aborts := range []bool{false, true} {
+		for _, aborts := range turns(i, false, true) {
 			t.Run(fmt.Sprintf("%s/abort %t", m, aborts), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) { killBack(t, newSystem, uint64(i), m, aborts) })

@@ -36,12 +36,20 @@ func cases[T any](of []T) iter.Seq2[int, T] {
 	}
 }
 
-// seeds are the first n; with the race detector one of each raceEvery. In make soak there are as
-// many times more as DBCONTROLLER_SOAK says.
-func seeds(n uint64) iter.Seq[uint64] {
-	if times, err := strconv.ParseUint(os.Getenv("DBCONTROLLER_SOAK"), 10, 16); err == nil {
-		n *= max(1, times)
+// soak returns the factor for numbers of seeds that make soak sets in DBCONTROLLER_SOAK, or 0 in any
+// other run.
+func soak() uint64 {
+	times, err := strconv.ParseUint(os.Getenv("DBCONTROLLER_SOAK"), 10, 16)
+	if err != nil {
+		return 0
 	}
+	return times
+}
+
+// seeds returns the first n seeds, or soak() times as many in make soak. With the race detector it
+// returns one of each raceEvery.
+func seeds(n uint64) iter.Seq[uint64] {
+	n *= max(1, soak())
 	step := uint64(1)
 	if raced.On {
 		step = raceEvery
@@ -52,14 +60,15 @@ func seeds(n uint64) iter.Seq[uint64] {
 	}
 }
 
-// turns are all of the ways in which the nth case runs; with the race detector one of them,
-// another one for the next case.
+// turns returns one of the ways in which the nth case runs, and another one for the next case. Each
+// case and each way thus run. make soak runs all combinations: they take twice as long and have shown
+// nothing that neither the case nor the way shows elsewhere.
 func turns[T any](nth int, all ...T) []T {
-	if raced.On {
-		nth %= len(all)
-		return all[nth : nth+1]
+	if soak() > 0 {
+		return all
 	}
-	return all
+	nth %= len(all)
+	return all[nth : nth+1]
 }
 
 // eachSeed runs a test with each of n seeds, in a world of its own whose time is not real.

@@ -59,7 +59,7 @@ func (s *system) contents(ctx context.Context, version string) map[string]string
 // goes on when the new version has been active for long. They have no effect on the old
 // namespace, and exactly one on the new one.
 func TestServerSleepsOverTheSwitch(t *testing.T) {
-	eachSeed(t, 20, sleepOver)
+	eachSeed(t, 8, sleepOver)
 }
 
 func sleepOver(t *testing.T, seed uint64) {
@@ -154,7 +154,7 @@ func request(t *testing.T, server http.Handler, method, name, query string) *htt
 // TestServerCutOff: a server that does not reach the coordination store goes on serving,
 // is refused by the database at the switch, and has its requests wait until it is told.
 func TestServerCutOff(t *testing.T) {
-	eachSeed(t, 20, func(t *testing.T, seed uint64) {
+	eachSeed(t, 8, func(t *testing.T, seed uint64) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		s := newSystem(ctx, t)

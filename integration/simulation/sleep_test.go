@@ -39,7 +39,7 @@ func (n drowsy) Load(ctx context.Context, b record.Batch) ([]record.Result, erro
 // to; then the first one goes on. What it holds is of the past, whatever it asks for
 // before it sends it.
 func TestControllerSleepsOverTheSwitch(t *testing.T) {
-	eachSeed(t, 20, func(t *testing.T, seed uint64) { sleepyController(t, newSystem, seed) })
+	eachSeed(t, 8, func(t *testing.T, seed uint64) { sleepyController(t, newSystem, seed) })
 }
 
 func sleepyController(t *testing.T, made founding, seed uint64) {

@@ -22,7 +22,7 @@ func drive(ctx context.Context, tr *traffic, seed uint64, writers, keys int, int
 }
 
 func TestUpgradeUnderTraffic(t *testing.T) {
-	for seed := range uint64(2) {
+	for seed := range seeds(2) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())

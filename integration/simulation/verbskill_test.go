@@ -145,7 +145,7 @@ func heldSwitch(t *testing.T, seed uint64, m moment, early, aborts bool) {
 // moment of the copy; then the other one, too. A controller that runs copies nothing and begins no
 // switch, until somebody resumes; then a third one goes on where they were.
 func TestPauseInTheCopy(t *testing.T) {
-	for i, m := range []moment{{"load", 0}, {"load", 6}, {"load", 12}, {"apply", 5}, {"applied", 10}} {
+	for i, m := range cases([]moment{{"load", 0}, {"load", 6}, {"load", 12}, {"apply", 5}, {"applied", 10}}) {
 		t.Run(m.String(), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { pauseInCopy(t, uint64(i), m) })
@@ -182,12 +182,13 @@ func pauseInCopy(t *testing.T, seed uint64, m moment) {
 	if copied >= writers*keys*3/4 {
 		t.Fatalf("%d groups were copied before the pause, so nothing is left", copied)
 	}
-	pass(30 * time.Second)
+	const whole = 10 * time.Second // more than the rest of the copy takes at this rate
+	pass(whole)
 	for _, p := range running {
 		p.kill()
 	}
 	last := s.controller(ctx, "last", nil)
-	pass(30 * time.Second)
+	pass(whole)
 	if n := s.loads.Load(); n != copied {
 		t.Errorf("%d groups were copied while it was paused", n-copied)
 	}
@@ -216,7 +217,7 @@ func pauseInCopy(t *testing.T, seed uint64, m moment) {
 // TestPauseInTheSwitch: a pause that comes before SWITCHING holds it back until somebody
 // resumes, one that comes later does not stop what has begun.
 func TestPauseInTheSwitch(t *testing.T) {
-	for i, m := range []moment{{"to HOLD", 0}, {"to FENCE", 0}, {"to DRAIN", 0}, {"to SEAL_SOURCE", 0}, {"flip", 0}} {
+	for i, m := range cases([]moment{{"to HOLD", 0}, {"to FENCE", 0}, {"to DRAIN", 0}, {"to SEAL_SOURCE", 0}, {"flip", 0}}) {
 		t.Run(m.String(), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {

@@ -21,8 +21,11 @@ import (
 const clusterShards = 2
 
 const (
-	// moveEvery is the pause between two moves of KeepMoving.
+	// moveEvery is the shortest pause between two moves of KeepMoving.
 	moveEvery = 400 * time.Millisecond
+	// moveShare bounds the share of time in which KeepMoving moves: the pause after a move is this
+	// many times as long as the move. On a slow machine moves would otherwise take most of it.
+	moveShare = 3
 	// moveAmong is the number of newest collections that KeepMoving chooses from. Otherwise most
 	// moves would go to collections that the test no longer uses.
 	moveAmong = 2
@@ -233,6 +236,7 @@ func (c *Cluster) KeepMoving(t testing.TB, db string) (stop func() int) {
 	go func() {
 		moved := 0
 		for ctx.Err() == nil {
+			began := time.Now()
 			// Failed moves are expected, since a test may rename or drop the collection at any
 			// time.
 			if err := c.moveOne(ctx, db); err == nil {
@@ -242,7 +246,7 @@ func (c *Cluster) KeepMoving(t testing.TB, db string) (stop func() int) {
 			// not dominate the test.
 			select {
 			case <-ctx.Done():
-			case <-time.After(moveEvery):
+			case <-time.After(max(moveEvery, moveShare*time.Since(began))):
 			}
 		}
 		done <- moved

@@ -161,7 +161,7 @@ func (s *Sealer) accepts(st State) error {
 func (s *Sealer) newer(why error) State {
 	// Log once: each look finds the same until the database answers with the newer State.
 	if s.older.CompareAndSwap(false, true) {
-		s.Log.Warn("the database answers with an older state of keys, by which records may be plain: this process goes on by the newer one",
+		s.Log.Warn("the database answers with an older and weaker state of keys: this process goes on by the newer one",
 			zap.String("version", s.version), zap.Error(why))
 	}
 	return s.seen.Load().noted

@@ -3,7 +3,6 @@ package apiversion
 import (
 	"errors"
 	"net/http"
-	"regexp"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -72,11 +71,43 @@ func (c *call) oldNames(text string) string {
 	return text
 }
 
+// maxRenamed is the maximum length of a name that is replaced in messages. A search for a long name
+// that repeats itself takes time in proportion to its length for each byte of the message.
+const maxRenamed = 4 << 10
+
 // renamed replaces a name where it stands as a whole word. A name that is part of a longer path
-// stays.
+// stays. The name comes from the client, so the search needs no memory for it.
 func renamed(text, from, to string) string {
-	word := regexp.MustCompile(`(^|[^\w.])` + regexp.QuoteMeta(from) + `($|[^\w.])`)
-	return word.ReplaceAllStringFunc(text, func(m string) string { return strings.Replace(m, from, to, 1) })
+	if from == "" || from == to || len(from) > maxRenamed {
+		return text
+	}
+	var out strings.Builder
+	done := 0
+	for at := 0; ; {
+		i := strings.Index(text[at:], from)
+		if i < 0 {
+			break
+		}
+		i += at
+		end := i + len(from)
+		if i > 0 && inPath(text[i-1]) || end < len(text) && inPath(text[end]) {
+			at = i + 1
+			continue
+		}
+		out.WriteString(text[done:i])
+		out.WriteString(to)
+		done, at = end, end
+	}
+	if done == 0 {
+		return text
+	}
+	out.WriteString(text[done:])
+	return out.String()
+}
+
+// inPath reports whether a byte next to a name makes it a part of a longer name or path.
+func inPath(b byte) bool {
+	return b == '.' || b == '_' || '0' <= b && b <= '9' || 'A' <= b && b <= 'Z' || 'a' <= b && b <= 'z'
 }
 
 // oldField returns the old path of a field of the new request. ok is false if there is none.

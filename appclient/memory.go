@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/base/watchedfile"
 )
 
 // memory is a file with the last open location and the identities of its collections. The location
@@ -105,7 +106,7 @@ func (m memory) recall(ctx context.Context, a *App) (*pb.Location, error) {
 }
 
 func (m memory) read() (*pb.Location, map[string]string, error) {
-	text, err := os.ReadFile(m.file)
+	text, err := m.text()
 	if err != nil {
 		return nil, nil, fmt.Errorf("remember where the data is: %w", err)
 	}
@@ -126,9 +127,19 @@ func (m memory) read() (*pb.Location, map[string]string, error) {
 	return loc, r.Identities, nil
 }
 
+// text returns the content of the file. A file of another user could lead the application's writes
+// to another place.
+func (m memory) text() ([]byte, error) {
+	texts, err := watchedfile.Read("memory", watchedfile.Own(m.file))
+	if err != nil {
+		return nil, err
+	}
+	return texts[0], nil
+}
+
 // deploymentOf returns the deployment of the file; empty if the file is missing or unreadable.
 func (m memory) deploymentOf() string {
-	text, err := os.ReadFile(m.file)
+	text, err := m.text()
 	var r remembered
 	if err != nil || json.Unmarshal(text, &r) != nil {
 		return ""

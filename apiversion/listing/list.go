@@ -278,6 +278,22 @@ type entry[M proto.Message] struct {
 	name   string
 	values []any
 	msg    M
+	size   int // bytes of msg
+}
+
+// held is the memory of the entry. A mask may have cleared the fields of the values in msg.
+func (e entry[M]) held() int {
+	n := e.size
+	for _, v := range e.values {
+		n += 16 // of an any
+		switch x := v.(type) {
+		case string:
+			n += len(x)
+		case []byte:
+			n += len(x)
+		}
+	}
+	return n
 }
 
 // compareEntries compares by values and then by names, which always rise.
@@ -298,14 +314,15 @@ func sorted[R any, M proto.Message](ctx context.Context, q query, src Source[R, 
 	// shows that there is a next page.
 	keep := func() {
 		slices.SortFunc(all, compare)
-		n, size := 0, 0
+		n, size, sum := 0, 0, 0
 		for n < len(all) && n <= q.size && (n < 2 || size <= maxBytes) {
-			size += proto.Size(all[n].msg)
+			size += all[n].size
+			sum += all[n].held()
 			n++
 		}
 		// Without this the slice would keep the dropped messages in memory.
 		clear(all[n:])
-		all, held = all[:n], size
+		all, held = all[:n], sum
 	}
 	for {
 		memory.ReadsOf(ctx).Keep(int64(held))
@@ -336,12 +353,13 @@ func sorted[R any, M proto.Message](ctx context.Context, q query, src Source[R, 
 					"order_by: more than %d records match, too many to sort by %s: narrow the filter, or list without order_by", maxSorted, q.order))
 			}
 			// Take the sort values before the mask clears them.
-			e := entry[M]{name, q.order.Values(m), m}
+			e := entry[M]{name: name, values: q.order.Values(m), msg: m}
 			if q.after == nil || compare(e, entry[M]{name: q.after.Name, values: q.after.Values}) > 0 {
 				if err := ApplyMask(m, q.mask); err != nil {
 					return Page[M]{}, err
 				}
-				all, held = append(all, e), held+proto.Size(m)
+				e.size = proto.Size(m)
+				all, held = append(all, e), held+e.held()
 			}
 			// Sorting for each record would be slow, so let some pile up first.
 			if len(all) > 2*q.size+batch || held > maxHeld {

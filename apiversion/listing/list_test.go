@@ -310,6 +310,10 @@ func TestUnorderedSourceIsSeen(t *testing.T) {
 
 func TestOrderRefuses(t *testing.T) {
 	t.Parallel()
+	var many []string // a map has any number of keys
+	for i := range 17 {
+		many = append(many, fmt.Sprintf("labels.k%d", i))
+	}
 	for _, tc := range []struct{ order, want string }{
 		{"nme", "has no field nme"},
 		{"name up", `"name up" must be a field, or a field and desc`},
@@ -318,6 +322,7 @@ func TestOrderRefuses(t *testing.T) {
 		{"items.key", "items.key has no single value"},
 		{"item", "item has no single value"},
 		{"name, name desc", "name is there twice"},
+		{strings.Join(many, ","), "has 17 fields, at most 16 are allowed"},
 	} {
 		_, err := listing.ParseOrder(tc.order, kinds(t))
 		if err == nil || !strings.Contains(err.Error(), tc.want) || violation(t, err) != "order_by" {

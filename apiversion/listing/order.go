@@ -18,6 +18,10 @@ type OrderField struct {
 	field *field
 }
 
+// maxOrder is the maximum number of fields in an Order. Each held record keeps its values of them,
+// and each comparison may look at all.
+const maxOrder = 16
+
 // ParseOrder parses an order_by such as "created desc, labels.tier" for messages of a type. It
 // returns InvalidArgument with the wrong field.
 func ParseOrder(text string, d protoreflect.MessageDescriptor) (Order, error) {
@@ -47,6 +51,9 @@ func ParseOrder(text string, d protoreflect.MessageDescriptor) (Order, error) {
 // Check finds the fields of the order in the messages to sort. It returns InvalidArgument for a
 // field without a single comparable value.
 func (o Order) Check(d protoreflect.MessageDescriptor) (Order, error) {
+	if len(o) > maxOrder {
+		return nil, Invalid("order_by", "has %d fields, at most %d are allowed", len(o), maxOrder)
+	}
 	out := make(Order, len(o))
 	seen := map[string]bool{}
 	for i, of := range o {

@@ -218,6 +218,26 @@ func TestTokensAreReadAgain(t *testing.T) {
 		if proves(aliceToken) || !proves(bobToken) {
 			t.Error("the new file does not count")
 		}
+		// A file that others can write takes tokens away, and adds none.
+		for _, tc := range []struct {
+			text       string
+			mode       os.FileMode
+			alice, bob bool
+		}{
+			{"alice " + aliceToken + "\nbob " + bobToken, 0o664, false, true},
+			{"alice " + aliceToken + "\nbob " + bobToken, 0o600, true, true},
+			{"bob " + bobToken, 0o664, false, true},
+			{"bob " + aliceToken, 0o622, false, false},
+			{"bob " + bobToken, 0o640, false, true},
+		} {
+			accesstest.Replace(t, path, []byte(tc.text))
+			if err := os.Chmod(path, tc.mode); err != nil {
+				t.Fatal(err)
+			}
+			if alice, bob := proves(aliceToken), proves(bobToken); alice != tc.alice || bob != tc.bob {
+				t.Errorf("with %.40q of mode %o alice is known %t, bob %t", tc.text, tc.mode, alice, bob)
+			}
+		}
 		for _, e := range seen.All() {
 			if text := fmt.Sprint(e.Message, e.ContextMap()); strings.Contains(text, bobToken) || strings.Contains(text, aliceToken) {
 				t.Errorf("the log shows a token: %s", text)

@@ -86,12 +86,15 @@ func (a *Audit) fields(c Caller, call string) []zap.Field {
 		zap.String("from", c.Address), zap.String("call", call)}
 }
 
+// maxMessage is the maximum length of an error in the audit. It may quote the request.
+const maxMessage = 1000
+
 // answer describes the answer that the caller receives.
 func answer(err error) []zap.Field {
 	if err == nil {
 		return []zap.Field{zap.String("answer", "ok")}
 	}
-	fields := []zap.Field{zap.String("answer", connect.CodeOf(err).String()), zap.String("message", err.Error())}
+	fields := []zap.Field{zap.String("answer", connect.CodeOf(err).String()), zap.String("message", clipTo(err.Error(), maxMessage))}
 	if reason, _ := refusal.Of(err); reason != "" {
 		fields = append(fields, zap.String("reason", string(reason)))
 	}

@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/internal/base/inprocess"
 	"dbcontroller.dev/refusal"
 )
 
@@ -63,7 +64,9 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 			return
 		}
 		defer g.panicked(r, caller)
-		next.ServeHTTP(w, r.WithContext(WithCaller(r.Context(), caller)))
+		// Calls inside the process recover panics in their own goroutines.
+		ctx := inprocess.WithReporter(r.Context(), func(p *inprocess.PanicError) { g.report(r, caller, p.Value, p.Stack) })
+		next.ServeHTTP(w, r.WithContext(WithCaller(ctx, caller)))
 	})
 }
 
@@ -76,11 +79,16 @@ func (g *Guard) panicked(r *http.Request, caller Caller) {
 	}
 	// ErrAbortHandler is a deliberate end, not a fault.
 	if err, ok := v.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
-		g.cfg.Log.Error("a handler panicked", zap.String("path", clip(r.URL.Path)), zap.String("identity", caller.Name),
-			zap.String("panic", fmt.Sprint(v)), zap.ByteString("stack", debug.Stack()))
-		g.cfg.Audit.panicked(r, caller)
+		g.report(r, caller, v, debug.Stack())
 	}
 	panic(http.ErrAbortHandler)
+}
+
+// report writes a panic to the log and to the audit.
+func (g *Guard) report(r *http.Request, caller Caller, value any, stack []byte) {
+	g.cfg.Log.Error("a handler panicked", zap.String("path", clip(r.URL.Path)), zap.String("identity", caller.Name),
+		zap.String("panic", fmt.Sprint(value)), zap.ByteString("stack", stack))
+	g.cfg.Audit.panicked(r, caller)
 }
 
 // admit identifies the caller and checks its permission. Its errors are *connect.Error.

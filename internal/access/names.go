@@ -73,9 +73,11 @@ func hostOf(host string) string {
 }
 
 // clip shortens text from a request for messages.
-func clip(s string) string {
-	if len(s) > 100 {
-		return s[:100] + "..."
+func clip(s string) string { return clipTo(s, 100) }
+
+func clipTo(s string, most int) string {
+	if len(s) > most {
+		return s[:most] + "..."
 	}
 	return s
 }

@@ -71,6 +71,15 @@ func OpenTokens(path string, log *zap.Logger) (*Tokens, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.Narrowed(func(was []token, texts [][]byte) []token {
+		all, _ := parseTokens(path, texts[0])
+		left := slices.DeleteFunc(slices.Clone(was), func(t token) bool { return !slices.Contains(all, t) })
+		// This is called once a second, so log only what changes.
+		if len(left) < len(was) {
+			log.Error("tokens were removed from a file that others can write: they no longer count, and new ones do not count yet", zap.String("file", path), zap.Int("left", len(left)))
+		}
+		return left
+	})
 	return &Tokens{file: f}, nil
 }
 

@@ -1,7 +1,7 @@
 // Calls of the Deployment API, by HTTP and JSON, at whichever controller answers.
 import http from 'node:http'
 import https from 'node:https'
-import { readFileSync } from 'node:fs'
+import { exposed, trusted } from './files.js'
 
 const callTimeout = 2000 // ms, of a call that does not wait for anything
 const longestAnswer = 16 << 20
@@ -10,10 +10,21 @@ export class Controllers {
   /** @param {import('../index.js').Options} options */
   constructor (options) {
     this.deployment = options.deployment // its name, once it is known
+    this.log = options.log
     this.all = options.controllers.map(address => new Controller(address, options, this))
   }
 
   close () { for (const c of this.all) c.close() }
+
+  /** The token of a file. It is read for each call, since it may have been exchanged. */
+  tokenIn (file) {
+    const token = trusted(file).trim()
+    if (!this.warned && exposed(file)) {
+      this.warned = true
+      this.log?.(`everybody on this machine can read ${file}, which has a token: chmod o-r it`)
+    }
+    return token
+  }
 
   /** Asks all controllers at once, since one may stand still, and returns the first answer that accept takes. */
   async ask (method, request, accept) {
@@ -59,7 +70,7 @@ class Controller {
       const headers = { 'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(body) }
       try {
         const { token, tokenFile } = this.options
-        const secret = tokenFile ? readFileSync(tokenFile, 'utf8').trim() : token // it may have been exchanged
+        const secret = tokenFile ? this.of.tokenIn(tokenFile) : token
         if (secret) headers.Authorization = `Bearer ${secret}`
       } catch (err) {
         return failed('unauthenticated', err.message)
@@ -84,7 +95,9 @@ class Controller {
           } catch {
             return failed('unavailable', `status ${res.statusCode}, and no JSON: is it a controller?`)
           }
-          if (res.statusCode === 200) resolve(answer)
+          // null and texts are JSON as well, and an error that is thrown here would end the process.
+          if (answer === null || typeof answer !== 'object') failed('unavailable', `status ${res.statusCode}, and no object: is it a controller?`)
+          else if (res.statusCode === 200) resolve(answer)
           else failed(answer.code ?? 'unavailable', answer.message ?? `status ${res.statusCode}`)
         })
       })

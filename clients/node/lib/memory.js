@@ -2,7 +2,9 @@
 // The location alone would not do: the version may have been retired since, and its names belong
 // to others. A collection that still bears its name and its identity is the one that the
 // application may write, or one whose fence refuses it.
-import { open, readFile, rename, rm } from 'node:fs/promises'
+import { randomBytes } from 'node:crypto'
+import { open, rename, rm } from 'node:fs/promises'
+import { own } from './files.js'
 
 const format = 1
 
@@ -18,9 +20,10 @@ export async function identities (client, location) {
 
 /** Replaces the file at once: who reads it sees the old one or the new one. */
 export async function write (file, deployment, location, ids) {
-  const temporary = `${file}.${process.pid}`
+  const temporary = `${file}.${process.pid}.${randomBytes(8).toString('hex')}`
+  // A file or a link of this name is not ours, and is not written to.
+  const out = await open(temporary, 'wx', 0o600)
   try {
-    const out = await open(temporary, 'w', 0o600)
     try {
       await out.writeFile(JSON.stringify({ format, deployment, location, identities: ids }))
       await out.sync()
@@ -37,7 +40,7 @@ export async function write (file, deployment, location, ids) {
 /** Whose memory a file is; empty where there is none, or none that can be read. */
 export async function deploymentOf (file) {
   try {
-    return file ? JSON.parse(await readFile(file, 'utf8')).deployment : ''
+    return file ? JSON.parse(own(file)).deployment : ''
   } catch {
     return ''
   }
@@ -46,13 +49,18 @@ export async function deploymentOf (file) {
 /** The location of the file, if the collections are still where it says. */
 export async function recall (file, deployment, clientAt) {
   if (!file) throw new Error('nothing is remembered, for no file is configured')
-  let was
+  let text, was
   try {
-    was = JSON.parse(await readFile(file, 'utf8'))
+    text = own(file)
   } catch (err) {
-    throw new Error(`remember where the data is: ${err.code ?? 'the file is not readable'} (${file})`)
+    throw new Error(`remember where the data is: ${err.code ? `${err.code} (${file})` : err.message}`)
   }
-  if (was.format !== format || was.location?.state !== 'OPEN' || !Array.isArray(was.location.kinds)) {
+  try {
+    was = JSON.parse(text)
+  } catch {
+    throw new Error(`remember where the data is: the file is not readable (${file})`)
+  }
+  if (was?.format !== format || was.location?.state !== 'OPEN' || !Array.isArray(was.location.kinds)) {
     throw new Error(`${file} is no memory of an application: remove it`)
   }
   if (deployment && was.deployment !== deployment) throw new Error(`${file} is of another deployment: give another file`)

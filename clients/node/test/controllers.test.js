@@ -1,6 +1,6 @@
 import test from 'node:test'
 import assert from 'node:assert/strict'
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { chmod, chown, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { MongoServerError } from 'mongodb'
@@ -85,13 +85,49 @@ test('no controller at the start, and something remembered', async t => {
   }
   uuid = 'aa'
   await assert.rejects(connect({ ...remembering, controllers: [nobody], deployment: 'other' }), /another deployment/)
-  await writeFile(file, (await readFile(file, 'utf8')).slice(0, 20))
+  await chmod(file, 0o620)
+  await assert.rejects(connect({ ...remembering, controllers: [nobody] }), /memory can be written by others than its owner: chmod go-w it/)
+  await chmod(file, 0o600)
+  if (process.geteuid() === 0) {
+    await chown(file, 12345, 12345)
+    await assert.rejects(connect({ ...remembering, controllers: [nobody] }), /memory belongs to another user: remove it/)
+    await chown(file, 0, 0)
+  }
+  await writeFile(file, 'null')
+  await assert.rejects(connect({ ...remembering, controllers: [nobody] }), /is no memory of an application: remove it/)
+  await writeFile(file, (await readFile(file, 'utf8')).slice(0, 2))
   await assert.rejects(connect({ ...remembering, controllers: [nobody] }), /remember where the data is/)
 })
 
 test('what no controller will answer otherwise is an error at once', async t => {
   const refuses = await controller(t, new Deployment(), { status: { code: 401, body: { code: 'unauthenticated', message: 'who is it?' } } })
   await assert.rejects(connect(options(refuses)), /who is it\?/)
+})
+
+test('answers that are no objects are errors', async t => {
+  for (const [code, body] of [[503, null], [500, 'x'], [200, null]]) {
+    const c = await controller(t, new Deployment(), { status: { code, body } })
+    await assert.rejects(connect({ ...options(c), startTimeout: 50 }), /no object: is it a controller/)
+  }
+})
+
+test('a token in a file', async t => {
+  const dir = await mkdtemp(join(tmpdir(), 'dbcontroller-client-'))
+  t.after(() => rm(dir, { recursive: true }))
+  const tokenFile = join(dir, 'token')
+  await writeFile(tokenFile, 'let-me-in\n')
+  const c = await controller(t, new Deployment())
+  for (const [mode, warns] of [[0o600, 0], [0o644, 1]]) {
+    await chmod(tokenFile, mode)
+    const said = []
+    await (await connect({ ...options(c), tokenFile, log: text => said.push(text) })).close()
+    assert.equal(said.filter(text => /everybody on this machine can read .*token/.test(text)).length, warns)
+  }
+  assert.ok(c.seen.length > 0 && c.seen.every(s => s.authorization === 'Bearer let-me-in'))
+  for (const mode of [0o666, 0o620]) {
+    await chmod(tokenFile, mode)
+    await assert.rejects(connect({ ...options(c), tokenFile, startTimeout: 50 }), /token can be written by others than its owner: chmod go-w it/)
+  }
 })
 
 test('a token', async t => {

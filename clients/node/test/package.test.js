@@ -16,7 +16,7 @@ const here = fileURLToPath(new URL('..', import.meta.url))
 
 // What is added to the package, or left out, is said here.
 const contents = [
-  'LICENSE', 'README.md', 'index.d.ts', 'index.js', 'lib/app.js', 'lib/collection.js', 'lib/controllers.js', 'lib/errors.js', 'lib/memory.js', 'package.json'
+  'LICENSE', 'README.md', 'index.d.ts', 'index.js', 'lib/app.js', 'lib/collection.js', 'lib/controllers.js', 'lib/errors.js', 'lib/files.js', 'lib/memory.js', 'package.json'
 ]
 
 // installed packs this folder and returns the folder of a user, and what the archive has.

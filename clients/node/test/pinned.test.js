@@ -36,7 +36,7 @@ test('controllers of another deployment than what is remembered', async t => {
   const dir = await mkdtemp(join(tmpdir(), 'dbcontroller-client-'))
   t.after(() => rm(dir, { recursive: true }))
   const memory = join(dir, 'memory')
-  await writeFile(memory, '{"format":1,"deployment":"ours"}')
+  await writeFile(memory, '{"format":1,"deployment":"ours"}', { mode: 0o600 })
   const c = await controller(t, theirs)
   await assert.rejects(connect({ controllers: [c.address], application: 'orders', mongo, memory, startTimeout: 3_600_000 }),
     /this is a controller of theirs, not of ours: correct controllers, or remove /)

@@ -3,12 +3,17 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
 import queue
 import socket
 import ssl
 import threading
 from typing import Any, Callable, Dict, List, Optional, Sequence
 from urllib.parse import urlsplit
+
+from . import _files
+
+log = logging.getLogger("dbcontroller_client")
 
 CALL_TIMEOUT = 2.0  # seconds, of a call that does not wait for anything
 LONGEST_ANSWER = 16 << 20
@@ -33,12 +38,21 @@ class Controllers:
     ) -> None:
         self.deployment = deployment  # its name, once it is known
         self.token, self.token_file = token, token_file
+        self.warned = False  # of a token that everybody can read
         self.tls: Optional[ssl.SSLContext] = None
         if ca_file or cert_file:
             self.tls = ssl.create_default_context(cafile=ca_file)
             if cert_file:
                 self.tls.load_cert_chain(cert_file, key_file)
         self.all: List[Controller] = [Controller(a, self) for a in addresses]
+
+    def token_in(self, file: str) -> str:
+        """The token of a file. It is read for each call, since it may have been exchanged."""
+        token = _files.trusted(file).strip()
+        if not self.warned and _files.exposed(file):
+            self.warned = True
+            log.warning("everybody on this machine can read %s, which has a token: chmod o-r it", file)
+        return token
 
     def ask(self, method: str, request: Dict[str, Any], accept: Callable[[Any], None]) -> Any:
         """Asks all controllers at once, since one may stand still, and returns the first answer that accept takes."""
@@ -93,8 +107,7 @@ class Controller:
         secret = self.of.token
         if self.of.token_file:
             try:
-                with open(self.of.token_file, encoding="utf-8") as f:
-                    secret = f.read().strip()  # it may have been exchanged
+                secret = self.of.token_in(self.of.token_file)
             except OSError as err:
                 raise ControllerError("unauthenticated", f"{self.name}: {method}: {err.strerror} ({self.of.token_file})") from None
         if secret:

@@ -11,6 +11,8 @@ import os
 import tempfile
 from typing import Any, Callable, Dict, Optional
 
+from . import _files
+
 _FORMAT = 1
 
 
@@ -67,5 +69,4 @@ def recall(file: Optional[str], deployment: str, client_at: Callable[[Dict[str, 
 
 
 def _read(file: str) -> Any:
-    with open(file, encoding="utf-8") as f:
-        return json.load(f)
+    return json.loads(_files.own(file))

@@ -451,6 +451,7 @@ class AtControllers(Case):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder, "memory")
             file.write_text('{"format":1,"deployment":"ours"}')
+            file.chmod(0o600)
             with self.assertRaisesRegex(ControllerError, "this is a controller of theirs, not of ours: correct controllers, or remove "):
                 self.connect(Controller(self, theirs), memory=str(file), start_timeout=3600)
 
@@ -487,6 +488,15 @@ class AtControllers(Case):
                 self.connect(NOBODY, **how)
         with self.assertRaisesRegex(ControllerError, "another deployment"):
             self.connect(NOBODY, **how, deployment="other")
+        os.chmod(file, 0o620)
+        with self.assertRaisesRegex(ControllerError, "it can be written by others than its owner: chmod go-w it"):
+            self.connect(NOBODY, **how)
+        os.chmod(file, 0o600)
+        if os.geteuid() == 0:
+            os.chown(file, 12345, 12345)
+            with self.assertRaisesRegex(ControllerError, "it belongs to another user: remove it"):
+                self.connect(NOBODY, **how)
+            os.chown(file, 0, 0)
         text = pathlib.Path(file).read_text()
         pathlib.Path(file).write_text(text[:20])
         with self.assertRaisesRegex(ControllerError, "remember where the data is"):
@@ -496,6 +506,24 @@ class AtControllers(Case):
     def test_what_no_controller_will_answer_otherwise_is_an_error_at_once(self):
         with self.assertRaisesRegex(ControllerError, "who is it"):
             self.connect(Controller(self, Deployment(), status=(401, {"code": "unauthenticated", "message": "who is it?"})))
+
+    def test_a_token_in_a_file(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        file = os.path.join(folder.name, "token")
+        pathlib.Path(file).write_text("let-me-in\n")
+        c = Controller(self, Deployment())
+        for mode, warns in ((0o600, 0), (0o644, 1)):
+            os.chmod(file, mode)
+            with self.assertLogs("dbcontroller_client", "WARNING") as logged:
+                logging.getLogger("dbcontroller_client").warning("one line at least")
+                self.connect(c, token_file=file).close()
+            self.assertEqual(sum("everybody on this machine can read" in line for line in logged.output), warns)
+        self.assertTrue(c.seen and all(s["authorization"] == "Bearer let-me-in" for s in c.seen))
+        for mode in (0o666, 0o620):
+            os.chmod(file, mode)
+            with self.assertRaisesRegex(ControllerError, "it can be written by others than its owner: chmod go-w it"):
+                self.connect(c, token_file=file, start_timeout=0.05)
 
     def test_a_token(self):
         c = Controller(self, Deployment())

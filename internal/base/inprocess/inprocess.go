@@ -10,7 +10,8 @@
 // first write or flush. Each write blocks until the client reads it, so a slow client slows the
 // handler and nothing is buffered. The body ends after the handler has returned. If the client
 // cancels the request or closes the response body, the handler's context is cancelled and its
-// writes fail. A handler's panic reaches the client as a *PanicError, and no other goroutine.
+// writes fail. A handler's panic reaches the client as a *PanicError, and no other goroutine. The
+// Reporter of the caller's context gets it as well, because the client may drop the error.
 //
 // The package does not bound how long a handler runs after cancellation. It does not compress,
 // limit or log, and offers no hijacking, connection deadlines or server push. Begin to read at
@@ -20,7 +21,6 @@ package inprocess
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"runtime/debug"
@@ -35,13 +35,34 @@ func Client(h http.Handler) *http.Client {
 	}
 }
 
-// PanicError is the client's error after a panic of the handler.
+// PanicError is the client's error after a panic of the handler. Its text is fixed, because it may
+// reach a user, and the value may hold record data.
 type PanicError struct {
 	Value any
 	Stack []byte // of the handler's goroutine
 }
 
-func (e *PanicError) Error() string { return fmt.Sprintf("handler panicked: %v", e.Value) }
+func (e *PanicError) Error() string { return "the handler panicked" }
+
+// Reporter receives the panics that this process turns into errors. It is called in the goroutine
+// of the panic.
+type Reporter func(*PanicError)
+
+type reporterKey struct{}
+
+// WithReporter returns a context with which calls report their panics to r.
+func WithReporter(ctx context.Context, r Reporter) context.Context {
+	return context.WithValue(ctx, reporterKey{}, r)
+}
+
+// Report passes the panic in err, if there is one, to the Reporter of the context. Call it once for
+// each panic that was recovered.
+func Report(ctx context.Context, err error) {
+	crashed := new(PanicError)
+	if r, ok := ctx.Value(reporterKey{}).(Reporter); ok && errors.As(err, &crashed) {
+		r(crashed)
+	}
+}
 
 // errClosed is the handler's error for writes after the client closed the response.
 var errClosed = errors.New("client closed the response")
@@ -95,6 +116,7 @@ func (t transport) serve(w http.ResponseWriter, req *http.Request) (err error) {
 			err = io.ErrUnexpectedEOF
 		default:
 			err = &PanicError{Value: p, Stack: debug.Stack()}
+			Report(req.Context(), err)
 		}
 	}()
 	t.handler.ServeHTTP(w, req)

@@ -14,9 +14,11 @@ package watchedfile
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,18 +37,23 @@ type File struct {
 	path    string
 	secret  bool // only its owner may write it
 	private bool // other users should not read it
+	own     bool // written by this process
 }
+
+// Own returns a file that this process wrote. It is refused if other users can write it, or if it
+// belongs to a user other than root and the one of the process.
+func Own(path string) File { return File{path: path, secret: true, own: true} }
 
 // Secret returns a password, key or token file. A file that users other than its owner can write is
 // refused. The log warns about a file that every user can read.
-func Secret(path string) File { return File{path, true, true} }
+func Secret(path string) File { return File{path: path, secret: true, private: true} }
 
 // Trusted returns a file that is refused if users other than its owner can write it, but that is no
 // secret. Authorities are such files, because they decide which callers are admitted.
-func Trusted(path string) File { return File{path, true, false} }
+func Trusted(path string) File { return File{path: path, secret: true} }
 
 // Public returns a file that proves nothing by itself, such as a certificate next to its key.
-func Public(path string) File { return File{path, false, false} }
+func Public(path string) File { return File{path: path} }
 
 // Value is a value parsed from files. It is safe for concurrent use.
 type Value[T any] struct {
@@ -54,6 +61,8 @@ type Value[T any] struct {
 	files []File
 	parse func(texts [][]byte) (T, error)
 	log   *zap.Logger
+	// narrow returns the part of a value that texts still have; nil: the whole value.
+	narrow func(value T, texts [][]byte) T
 
 	mu        sync.Mutex
 	value     T
@@ -75,6 +84,12 @@ func Open[T any](what string, log *zap.Logger, parse func(texts [][]byte) (T, er
 	}
 	return v, nil
 }
+
+// Narrowed has a value that grants something follow removals in files that others can write. Such
+// files are refused, and cannot add to the value. But a grant that an operator removed must not stay
+// in force because of the mode of the file. narrow returns the part of a value that is in the texts
+// too. Call it before the first Get.
+func (v *Value[T]) Narrowed(narrow func(value T, texts [][]byte) T) { v.narrow = narrow }
 
 // Get returns the value of the files as of at most a second ago. It returns the same value until
 // the content changes.
@@ -106,6 +121,9 @@ func (v *Value[T]) look() (changed bool, err error) {
 	v.looked = time.Now()
 	texts, err := Read(v.what, v.files...)
 	v.exposed()
+	if v.narrow != nil && errors.Is(err, errWritable) {
+		return false, errors.Join(v.narrowed(), err)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -127,6 +145,24 @@ func (v *Value[T]) look() (changed bool, err error) {
 	return true, nil
 }
 
+// narrowed applies removals in files that others can write.
+func (v *Value[T]) narrowed() error {
+	files := slices.Clone(v.files)
+	for i := range files {
+		files[i].secret = false
+	}
+	texts, err := Read(v.what, files...)
+	if err != nil {
+		return err
+	}
+	// Parse the files again once they are accepted.
+	v.value, v.digest = v.narrow(v.value, texts), [sha256.Size]byte{}
+	return nil
+}
+
+// errWritable is the reason to refuse a file that users other than its owner can write.
+var errWritable = errors.New("can be written by others than its owner: chmod go-w it")
+
 // exposed warns once about each secret that every user of the machine can read. Such files are not
 // refused, because Kubernetes creates them so, unless the volume's defaultMode is changed.
 func (v *Value[T]) exposed() {
@@ -145,7 +181,7 @@ const ExposedText = "everybody on this machine can read a secret: chmod o-r it"
 // Exposed reports whether the file is a secret that every user of the machine can read.
 func (f File) Exposed() bool {
 	info, err := os.Stat(f.path)
-	return err == nil && f.private && info.Mode().Perm()&0o004 != 0
+	return err == nil && f.private && hasModes && info.Mode().Perm()&0o004 != 0
 }
 
 // Read reads files once, with the same checks as Open.
@@ -172,8 +208,10 @@ func (f File) read() ([]byte, error) {
 		return nil, fmt.Errorf("%s is a directory, want a file", f.path)
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is no regular file", f.path)
-	case f.secret && info.Mode().Perm()&0o022 != 0:
-		return nil, fmt.Errorf("%s can be written by others than its owner: chmod go-w it", f.path)
+	case f.secret && hasModes && info.Mode().Perm()&0o022 != 0:
+		return nil, fmt.Errorf("%s %w", f.path, errWritable)
+	case f.own && !ours(info):
+		return nil, fmt.Errorf("%s belongs to another user: remove it", f.path)
 	}
 	file, err := os.Open(f.path) //nolint:gosec // the operator names it
 	if err != nil {

@@ -127,6 +127,8 @@ func TestFilesThatAreRefused(t *testing.T) {
 		{watchedfile.Public(path("largest")), ""},
 		{watchedfile.Secret(path("shared")), "shared can be written by others than its owner: chmod go-w it"},
 		{watchedfile.Public(path("shared")), ""},
+		{watchedfile.Own(path("shared")), "shared can be written by others than its owner: chmod go-w it"},
+		{watchedfile.Own(path("largest")), ""},
 	} {
 		_, err := watchedfile.Read("secret of etcd", tc.file)
 		switch {

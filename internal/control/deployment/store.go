@@ -108,8 +108,16 @@ var validName = regexp.MustCompile(`^services/[A-Za-z0-9][A-Za-z0-9._-]*/deploym
 type InvalidError struct{ Field, Value, Want string }
 
 func (e *InvalidError) Error() string {
-	return fmt.Sprintf("%s %q: want %s", e.Field, e.Value, e.Want)
+	value := e.Value
+	// The value comes from a request, and the error goes into the audit.
+	if len(value) > maxQuoted {
+		value = value[:maxQuoted] + "..."
+	}
+	return fmt.Sprintf("%s %q: want %s", e.Field, value, e.Want)
 }
+
+// maxQuoted is the maximum length of a value in an InvalidError.
+const maxQuoted = 200
 
 func checkName(name string) error {
 	if len(name) > limits.NameBytes {

@@ -3,6 +3,7 @@ package sealed_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -151,6 +152,47 @@ func TestStateThatIsPutBack(t *testing.T) {
 			t.Errorf("a rotation begins from it: %v", err)
 		}
 	})
+}
+
+// TestFormerKeyIsPutBack: the state from before a rotation was proven, too, under a key that is still
+// configured. Processes that have seen the later one write under the later key.
+func TestFormerKeyIsPutBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, keysOf(t, "a001", "a001", "a002"), record.Shape{})
+		w.put("u1")
+		old, err := w.notes.State(t.Context())
+		w.check(err)
+		w.keys = keysOf(t, "a002", "a001", "a002")
+		w.turn("r1", "a002")
+		w.bring()
+		w.check(w.sealer.Finish(t.Context(), "r1"))
+		w.check(w.notes.Change(t.Context(), func(st *sealed.State) (bool, error) { *st = old; return true, nil }))
+		w.check(w.store.Require(t.Context(), []record.Token{w.tok}, record.Label{Field: sealed.Field, Absent: true, Begins: [][]byte{[]byte("\x01a001"), []byte("\x01a002")}}))
+		time.Sleep(15 * time.Second)
+		w.put("u2")
+		if under := sealed.Under(w.stored("u2")); under != "a002" {
+			t.Errorf("it is written under %s", under)
+		}
+		if _, err := w.get("u1"); err != nil {
+			t.Errorf("a record is not read: %v", err)
+		}
+	})
+}
+
+// TestForgedCount: a count that the database cannot raise does not stand in the way of an operator who
+// has the state accepted.
+func TestForgedCount(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, keysOf(t, "a001", "a001"), record.Shape{})
+	w.check(w.notes.Change(t.Context(), func(st *sealed.State) (bool, error) {
+		st.Count, st.Seal = math.MaxInt64, nil
+		return true, nil
+	}))
+	w.check(w.sealer.Accept(t.Context(), func(sealed.State) error { return nil }))
+	if st, err := w.notes.State(t.Context()); err != nil || st.Count > math.MaxInt64 {
+		t.Errorf("the count is %d, which is no number of the database: %v", st.Count, err)
+	}
 }
 
 // TestAcceptedState: a state that nobody with a key has vouched for, as former versions left it, is

@@ -62,6 +62,9 @@ func (s State) sum(mac []byte, key, namespace string) ([]byte, error) {
 // weak reports whether the State lets records be plain, or makes writers write plain records.
 func (s State) weak() bool { return s.Key == Off || s.Key == "" || len(s.Under) == 0 || s.allows(Off) }
 
+// maxCount is more than the number of writes of any real State.
+const maxCount = 1 << 40
+
 // sign sets the Seal with a key that every process needs anyway: the key that all write under. If
 // writers do not encrypt, it uses the active key, or another one that is present.
 func (s *State) sign(k *Keys, namespace string) error {
@@ -80,7 +83,11 @@ func (s *State) sign(k *Keys, namespace string) error {
 	if at < 0 {
 		return fmt.Errorf("%w: key %s is missing from encryption.keys (%s): add its file", ErrKey, s.Key, k)
 	}
-	// The count makes an older signed State detectable (see fresh).
+	// The count makes an older signed State detectable (see fresh). Only a forged one is this high,
+	// and the database could not store its successors.
+	if s.Count > maxCount {
+		s.Count = 0
+	}
 	s.Count++
 	sum, err := s.sum(k.named[names[at]].mac, names[at], namespace)
 	s.Seal = &Seal{Key: names[at], Sum: sum}
@@ -119,12 +126,22 @@ func (s State) proven(k *Keys, namespace string) bool {
 	return err == nil && hmac.Equal(sum, s.Seal.Sum)
 }
 
-// fresh refuses a State that allows plain records and is older than a State this process has seen:
-// somebody restored it. A State that requires encryption is no weaker than the configuration,
-// whatever its age.
+// fresh refuses a State that is older than a State this process has seen, if it allows plain records
+// or has writers use another key than the active one: somebody restored it. The other key may be a
+// former one that leaked. An older State that demands the active key is no weaker than the
+// configuration.
 func (s State) fresh(k *Keys, seen uint64) error {
-	if s.New || k.active == Off || !s.weak() || s.Count >= seen {
+	if s.New || k.active == Off || s.Count >= seen {
 		return nil
 	}
-	return fmt.Errorf("%w: it permits plain records and is of write %d, but this process has seen write %d: %s", errOld, s.Count, seen, acceptVerb)
+	why := ""
+	switch {
+	case s.weak():
+		why = "it permits plain records"
+	case s.Key != k.active:
+		why = "it has records written under key " + s.Key
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: %s and is of write %d, but this process has seen write %d: %s", errOld, why, s.Count, seen, acceptVerb)
 }

@@ -161,7 +161,7 @@ func (s *Sealer) accepts(st State) error {
 func (s *Sealer) newer(why error) State {
 	// Log once: each look finds the same until the database answers with the newer State.
 	if s.older.CompareAndSwap(false, true) {
-		s.Log.Warn("the database returned an older state of keys that permits plain records: this process keeps the newer state",
+		s.Log.Warn("the database returned an older and weaker state of keys: this process keeps the newer state",
 			zap.String("version", s.version), zap.Error(why))
 	}
 	return s.seen.Load().noted

@@ -13,6 +13,7 @@ import (
 
 	"connectrpc.com/connect"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -168,4 +169,28 @@ func refusedCall(ctx context.Context, server *httptest.Server, procedure string,
 		return err
 	}
 	return answers.Err()
+}
+
+// TestAuditOfLongArguments: an argument that is refused for its form does not flood the audit.
+func TestAuditOfLongArguments(t *testing.T) {
+	t.Parallel()
+	server, logs := audited(t, deploymenttest.New(t))
+	long := strings.Repeat("\u202e", 80_000) // each takes six bytes when it is quoted
+	for procedure, ask := range map[string]proto.Message{
+		"RegisterClient":   &dbv1.RegisterClientRequest{ClientId: long},
+		"DeregisterClient": &dbv1.DeregisterClientRequest{ClientId: long},
+		"AckHold":          &dbv1.AckHoldRequest{ClientId: long},
+	} {
+		logs.TakeAll()
+		err := refusedCall(t.Context(), server, "/dbcontroller.v1.DeploymentService/"+procedure, false, ask, connect.WithClientOptions())
+		entries := logs.TakeAll()
+		if err == nil || len(entries) != 1 {
+			t.Errorf("%s: %v, and %d lines in the audit", procedure, err, len(entries))
+			continue
+		}
+		line, encodeErr := zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()).EncodeEntry(entries[0].Entry, entries[0].Context)
+		if encodeErr != nil || line.Len() > 2<<10 || len(err.Error()) > 2<<10 {
+			t.Errorf("%s: %d bytes in the audit, %d to the caller: %v", procedure, line.Len(), len(err.Error()), encodeErr)
+		}
+	}
 }

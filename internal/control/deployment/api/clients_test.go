@@ -225,11 +225,13 @@ func TestDeregistration(t *testing.T) {
 }
 
 // TestDeadClient: its registration ends with the call in which it waited, long before its
-// time is over; that of one which goes on calling stays.
+// time is over; that of one which goes on calling stays. So does one that was made at another
+// controller.
 func TestDeadClient(t *testing.T) {
 	t.Parallel()
 	w := deploymenttest.New(t).WithVersions(t)
 	a := serve(t, w)
+	b := serve(t, deploymenttest.World{Coord: w.Coord.Client(), Store: w.Store})
 	var at location
 	a.ok(t, "GetLocation", `{}`, &at)
 	wait := func(ctx context.Context, id string) { // until it is broken off
@@ -246,19 +248,25 @@ func TestDeadClient(t *testing.T) {
 		dies[name] = cancel
 		go wait(ctx, reg.ClientID)
 	}
-	for n := 0; n < 3; { // with the one that asked before
+	var victim struct{ ClientID string }
+	b.ok(t, "RegisterClient", `{"application": "victim", "ttlMs": 300000}`, &victim)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	dies["victim"] = cancel
+	go wait(ctx, victim.ClientID) // at a, and so not at its controller
+	for n := 0; n < 4; {          // with the one that asked before
 		if <-a.arrived == "GetLocation" {
 			n++
 		}
 	}
 	start := time.Now()
-	for _, die := range dies {
-		die()
+	for _, name := range []string{"victim", "calls", "dead"} { // the dead one lapses last
+		dies[name]()
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel = context.WithCancel(t.Context())
 	defer cancel()
 	go wait(ctx, ids["calls"])
-	registered(t, w, ids["calls"])
+	registered(t, w, ids["calls"], victim.ClientID)
 	if took := time.Since(start); took < time.Second {
 		t.Errorf("it had %s to call again", took)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/internal/access"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/coord"
 )
@@ -84,8 +85,9 @@ func (c *calls) end(key string) {
 }
 
 // whileCalled runs do for a registered client. If the call breaks off and the client does not call
-// again, it ends the registration. A client that moved to another controller has a lease of that
-// controller, and keeps its registration.
+// again, it ends the registration. It does so only for a registration that the same caller made at
+// this controller: others with the id must not end it without a line in the audit. A client that
+// moved to another controller has a lease of that controller, and keeps its registration.
 func (v *Service) whileCalled(ctx context.Context, s *deployment.Store, id string, do func() error) error {
 	key := s.Name() + "/" + id
 	v.clients.calls.begin(key)
@@ -116,7 +118,7 @@ func (v *Service) lapse(ctx context.Context, s *deployment.Store, id string, lea
 		return
 	case <-timer.C:
 	}
-	if alive() {
+	if alive() || !v.holds(ctx, s.Name()+"/"+id, lease) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
@@ -124,4 +126,18 @@ func (v *Service) lapse(ctx context.Context, s *deployment.Store, id string, lea
 	if err := s.Deregister(ctx, id, lease); err != nil {
 		v.cfg.Log.Info("registration of a client that is gone ends with its lease", zap.String("client", id), zap.Error(err))
 	}
+}
+
+// holds reports whether the caller registered a client at this process, with a lease.
+func (v *Service) holds(ctx context.Context, key string, lease coord.LeaseID) bool {
+	v.clients.mu.Lock()
+	c := v.clients.byKey[key]
+	v.clients.mu.Unlock()
+	if c == nil {
+		return false
+	}
+	caller, _ := access.CallerOf(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.by == caller.Name && c.lease != nil && c.lease.ID() == lease
 }

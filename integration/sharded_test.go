@@ -143,11 +143,11 @@ func (s *system) completeThere(ctx context.Context, at string, d upgradestate.De
 }
 
 // TestShardedCollectionMadeAnew moves and reshards collections in every way that makes them
-// anew under their names. An application's is followed without anybody's help. Of a managed kind
-// everyone who knows the old one is refused for good: shards do not stay ready, each says what
-// happened, and 'recover' takes the new collection for the old one while clients, server and
-// controller go on. The ways come in sync, during the copy, during a switch, which is given up and
-// tried again, and after it. Nothing is lost.
+// anew under their names: in sync, between two runs of controllers, during the copy, held at ready, during
+// a switch, and after it. An application's is followed. Of a managed kind everyone who knows the old one
+// is refused, and the controller accepts the new one, because the changes show that only the cluster made
+// it. Clients and the server go on. Only in the end, while no controller runs, does somebody run
+// 'recover'. A switch during which a collection moved is given up. Nothing is lost.
 func TestShardedCollectionMadeAnew(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
@@ -161,56 +161,57 @@ func TestShardedCollectionMadeAnew(t *testing.T) {
 	tr.processes.excused, tr.packages.excused = true, true // the database refuses them, until the new ones are known
 	controller := s.stepping("controller").ready(ctx)
 	tr.start(ctx, s.server("server", 0).ready(ctx))
-	managed := func() string {
+	latest := func() upgradestate.Deployment {
+		t.Helper()
 		d, err := s.record.Get(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ns, _ := d.Namespace("v1")
+		return d
+	}
+	managed := func() string {
+		ns, _ := latest().Namespace("v1")
 		return ns.Kinds[slices.IndexFunc(ns.Kinds, func(k upgradestate.Kind) bool { return !k.Fixed })].Physical
 	}
 	c.ShardRanged(t, v1, packagesKind)
-	// adopt has 'recover' take the collection of a kind that was made anew, once shards say that only
-	// it helps. Clients, server and controller go on.
-	adopt := func(act string) {
+	// accepted waits until a controller has accepted the collection of a managed kind that an act made
+	// anew, and clients write again.
+	accepted := func(act string, do func()) {
 		t.Helper()
-		eventually(ctx, t, "shards say what happened", func() error {
-			ps, err := s.record.Progress(ctx)
-			if err != nil {
-				return err
-			}
-			for _, p := range ps {
-				if text := p.WaitsFor + p.LastError; p.State == "ready" || !strings.Contains(text, "movePrimary") || !strings.Contains(text, "run 'dbcontroller recover'") {
-					return fmt.Errorf("shard %d is %s, waits for %s; %s", p.Shard, p.State, p.WaitsFor, p.LastError)
-				}
-			}
-			return nil
-		})
-		before, err := s.record.Get(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		confirm := s.recover(ctx).confirmation(t)
+		before := latest()
+		do()
 		since := time.Now()
-		r := s.recover(ctx, "--confirm", confirm)
-		if r.code != 0 || !strings.Contains(r.stderr, "is adopted, which is right after movePrimary") {
-			t.Fatalf("recover after %s: exit %d: %s", act, r.code, r.stderr)
-		}
+		d := s.await(ctx, "what "+act+" made to be accepted", func(d upgradestate.Deployment) bool { return d.Epoch > before.Epoch })
 		version := before.CurrentVersion
-		processes, packages := tr.processes.count(version), tr.packages.count(version)
-		tr.await(ctx, version, processes+3, tr.processes)
-		tr.await(ctx, version, packages+3, tr.packages)
-		t.Logf("%s: clients write again %v after recover was typed", act, time.Since(since))
-		if d, err := s.record.Get(ctx); err != nil || d.Epoch == before.Epoch || d.CurrentVersion != version {
-			t.Errorf("after %s: %s in epoch %d, %v", act, d.CurrentVersion, d.Epoch, err)
+		tr.await(ctx, version, tr.processes.count(version)+3, tr.processes)
+		tr.await(ctx, version, tr.packages.count(version)+3, tr.packages)
+		t.Logf("%s: clients write again after %v", act, time.Since(since))
+		if d.Upgrade != nil || d.CurrentVersion != version || !slices.ContainsFunc(d.History, func(e upgradestate.Entry) bool { return e.What == "adopt" && e.To == version }) {
+			t.Errorf("after %s: at %s, upgrade %+v, history %+v", act, d.CurrentVersion, d.Upgrade, d.History)
+		}
+		s.awaitSync(ctx)
+	}
+	// givenUp checks that the latest upgrade ended for a collection that was made anew.
+	givenUp := func(act string) {
+		t.Helper()
+		said := ""
+		for _, e := range latest().History {
+			if e.What == "upgrade" {
+				said = e.Detail + e.Outcome
+			}
+		}
+		if !strings.Contains(said, "was recreated, as movePrimary and reshardCollection do: begin the upgrade again") {
+			t.Errorf("the upgrade ended for %s as %q", act, said)
 		}
 	}
 	s.awaitSync(ctx)
-	c.MovePrimary(t, v1)
-	adopt("movePrimary")
-	s.awaitSync(ctx)
-	c.MoveCollection(t, v1, managed())
-	adopt("moveCollection")
+	accepted("movePrimary", func() { c.MovePrimary(t, v1) })
+	accepted("reshardCollection between two runs", func() {
+		c.ShardRanged(t, v1, managed())
+		s.kill(controller)
+		c.Reshard(t, v1, managed(), bson.D{{Key: "_id", Value: "hashed"}})
+		controller = s.stepping("second").ready(ctx)
+	})
 	follows := func(version, act string, do func()) {
 		t.Helper()
 		replacements := func(d upgradestate.Deployment) uint64 {
@@ -246,20 +247,35 @@ func TestShardedCollectionMadeAnew(t *testing.T) {
 	s.pauses(ctx, false)
 	synced("v1", "reshardCollection and unshardCollection")
 	if r := s.recover(ctx, "--confirm", s.name); r.code == 0 || !strings.Contains(r.stderr, "there is nothing to recover") {
-		t.Errorf("once more: exit %d: %s", r.code, r.stderr)
+		t.Errorf("nothing is to be recovered: exit %d: %s", r.code, r.stderr)
 	}
+
+	s.beginHolding(ctx, "v2")
+	s.await(ctx, "readiness", func(d upgradestate.Deployment) bool { return d.Upgrade != nil && len(d.Upgrade.ReadyShards) == ring })
+	accepted("unshardCollection at ready", func() { c.Unshard(t, v1, managed()) })
+	givenUp("unshardCollection at ready")
 
 	tr.keep(true) // through mongos there is no fence by views
 	s.beginTo(ctx, "v2")
-	for controller.awaitReached(ctx) != string(upgradestate.StepDrain) {
-		controller.order(orderStep)
+	toDrain := func() {
+		for controller.awaitReached(ctx) != string(upgradestate.StepDrain) {
+			controller.order(orderStep)
+		}
 	}
+	toDrain()
 	c.MoveCollection(t, v1, packagesKind)
-	controller.order(orderRun)
+	controller.order(orderStep)
 	d := s.await(ctx, "the attempt to be given up", func(d upgradestate.Deployment) bool { return d.Upgrade == nil || d.Upgrade.Failures > 0 })
 	if d.Upgrade == nil || !strings.Contains(d.Upgrade.LastFailure, "replaced during the switch") {
 		t.Errorf("the attempt did not end for moveCollection: %+v", d.Upgrade)
 	}
+	toDrain()
+	accepted("moveCollection in the switch", func() {
+		c.MoveCollection(t, v1, managed())
+		controller.order(orderRun)
+	})
+	givenUp("moveCollection in the switch")
+	s.beginTo(ctx, "v2")
 	s.await(ctx, "the flip", flipped("v2"))
 	tr.awaitWrites(ctx, "v2", 10)
 
@@ -269,10 +285,12 @@ func TestShardedCollectionMadeAnew(t *testing.T) {
 
 	// That of the version which was left takes its fence along. Once it is taken for the one before,
 	// a rollback gives back what the fence had replaced.
+	s.kill(controller)
 	c.MoveBack(t, v1, packagesKind)
-	if r := s.recover(ctx, "--confirm", s.recover(ctx).confirmation(t)); r.code != 0 {
+	if r := s.recover(ctx, "--confirm", s.recover(ctx).confirmation(t)); r.code != 0 || !strings.Contains(r.stderr, "is taken for it, which is right after movePrimary") {
 		t.Fatalf("recover after moveCollection of v1: exit %d: %s", r.code, r.stderr)
 	}
+	s.controller("third", breakPoint{}).ready(ctx)
 	s.beginTo(ctx, "v1") // nothing follows before it: after recover all is copied anew
 	d = s.await(ctx, "the rollback", flipped("v1"))
 	tr.awaitWrites(ctx, "v1", 10)

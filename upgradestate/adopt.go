@@ -68,7 +68,8 @@ func (d *Deployment) adopt(e Adopt) error {
 		switch {
 		case k.ID != c.Was:
 			return outdated("adopt: kind %s of %s is collection %s, not %s", c.Kind, c.Version, k.ID, c.Was)
-		case k.Pending != nil:
+		// An announced rename of a version that does not serve is completed with the new collection.
+		case k.Pending != nil && c.Version == d.CurrentVersion:
 			return refused("adopt: kind %s of %s is about to be renamed: wait until it ends", c.Kind, c.Version)
 		// Two kinds must not share a collection.
 		case slices.ContainsFunc(d.kinds(c.Version), taken):

@@ -178,5 +178,18 @@ func (c *connection) Keep(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// Moves is identity.Mover's: databases of other kinds move nothing.
+func (c *connection) Moves(ctx context.Context) (bool, error) {
+	if m, ok := c.database.(identity.Mover); ok {
+		return m.Moves(ctx)
+	}
+	return false, nil
+}
+
+// Moved is identity.Mover's.
+func (c *connection) Moved(ctx context.Context, from record.Position, toks record.Tokens) (record.Tokens, map[string]string, error) {
+	return c.database.(identity.Mover).Moved(ctx, from, toks) //nolint:forcetypeassert // Moves has found it
+}
+
 // Quietly is controller.Connection's.
 func (c *connection) Quietly() controller.Space { return c.database }

@@ -117,8 +117,10 @@ type App struct {
 	engines   engines
 	// replacements holds the replaced collections of applications that no engine follows yet.
 	replacements replacements
-	back         silence // why the database that a rollback needs does not answer
-	pulses       pulses  // beat counters of the databases, which reveal a restore
+	// moves holds the moved collections that are not accepted.
+	moves  replacements
+	back   silence // why the database that a rollback needs does not answer
+	pulses pulses  // beat counters of the databases, which reveal a restore
 	// collections keeps the indexes, options and names of collections as the record says.
 	collections *collections.Maintainer
 	hooks       *hooks.Hooks // delivers events while this controller leads
@@ -279,6 +281,7 @@ func (a *App) lead(ctx context.Context) error {
 		g.Go(func() error { return a.uphold(ctx) })
 		if !a.opts.reads && !a.opts.alone {
 			g.Go(func() error { return a.watchNames(ctx) })
+			g.Go(func() error { return a.followMoved(ctx) })
 		}
 		g.Go(func() error { return a.collections.KeepExpiry(ctx) })
 		g.Go(func() error { return a.withdraw(ctx) })

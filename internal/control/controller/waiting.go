@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"dbcontroller.dev/internal/engine/identity"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -47,6 +48,17 @@ func (a *App) awaitPrepared(ctx context.Context, lead func()) (upgradestate.Depl
 		d, err := a.prepare(ctx)
 		if err != nil && ctx.Err() != nil {
 			err = ctx.Err() // the end of ctx is the real reason
+		}
+		var mismatch *identity.MismatchError
+		if errors.As(err, &mismatch) {
+			// The cluster may have moved collections while no controller ran.
+			accepted, lacks := a.acceptMoved(ctx)
+			if accepted {
+				continue
+			}
+			if lacks != nil {
+				err = fmt.Errorf("%w; %w", err, lacks)
+			}
 		}
 		if err == nil || ctx.Err() != nil || !a.backend.Unavailable(err) {
 			a.waiting.set(nil)
@@ -107,7 +119,7 @@ func (a *App) waits() []upgradestate.Blocker {
 		errs = []error{err}
 	}
 	if len(errs) == 0 {
-		return a.replacements.why() // shards and checkpoints report other conditions
+		return append(a.replacements.why(), a.moves.why()...) // shards and checkpoints report other conditions
 	}
 	var waits []upgradestate.Blocker
 	for _, err := range errs {

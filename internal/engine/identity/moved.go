@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -64,12 +65,41 @@ func madeAnew(c record.Claim, k upgradestate.Kind, announced bool) string {
 	switch {
 	case k.ID == "":
 		return ""
-	case c.Name == "" && c.InsteadName == k.Physical:
+	case c.Name == "" && slices.Contains(names(k), c.InsteadName):
 		return c.Instead
-	case announced && c.ID != k.ID && c.Name == k.Physical:
+	case announced && c.ID != k.ID && slices.Contains(names(k), c.Name):
 		return c.ID
 	}
 	return ""
+}
+
+// Anew returns the part of a Deployment, after an Adopt, that Reclaim needs: the adopted kinds.
+func Anew(d upgradestate.Deployment, anew []upgradestate.Adopted) upgradestate.Deployment {
+	only := upgradestate.Deployment{Name: d.Name}
+	for _, a := range anew {
+		ns, _ := d.Namespace(a.Version)
+		k, _ := ns.Kind(a.Kind)
+		only.Namespaces = append(only.Namespaces, upgradestate.Namespace{Version: a.Version, Kinds: []upgradestate.Kind{k}})
+	}
+	return only
+}
+
+// Lost returns the kinds of a version whose collection is gone while another one has its name. It
+// leaves out those that controllers follow by their names (Replacements).
+func Lost(ctx context.Context, d upgradestate.Deployment, version string, db record.Marker) (kinds []string, err error) {
+	ns, _ := d.Namespace(version)
+	claims, err := db.Claims(ctx)
+	f := facts{claims: map[string]record.Claim{}}
+	for _, c := range claims {
+		f.claims[c.Kind] = c
+	}
+	for _, k := range ns.Kinds {
+		c, ok := f.claims[k.Kind]
+		if ok && c.Owner == (record.Owner{Deployment: d.Name, Version: version}) && c.Name == "" && c.Instead != "" && !f.isReplaced(d, ns, k) {
+			kinds = append(kinds, k.Kind)
+		}
+	}
+	return kinds, err
 }
 
 // TakenFor describes to operators that a new collection is adopted in place of a lost one.

@@ -223,8 +223,9 @@ func rebuild(k upgradestate.Kind, c record.Claim, current bool) (upgradestate.Ki
 // recovery sees the attempt. id begins with RecoveryID.
 func Announce(ctx context.Context, d upgradestate.Deployment, id string, databases map[string]record.Marker) error {
 	return everywhere(ctx, d, databases, func(m *Mark) error {
-		if m.Epoch >= d.Epoch {
-			// Another recovery was faster, or a switch went on: the rebuilt record is outdated.
+		// Another recovery was faster, or a switch went on: the rebuilt record is outdated. The mark
+		// of a switch that is about to flip must stay.
+		if m.Epoch >= d.Epoch || m.Next != nil && m.Next.Epoch > d.Epoch {
 			return fmt.Errorf("it is in epoch %d now: begin again", m.Epoch)
 		}
 		m.Next = &Next{ID: id, Epoch: d.Epoch, To: d.CurrentVersion}

@@ -25,6 +25,8 @@ type world struct {
 	d    upgradestate.Deployment
 	none bool // the record is lost
 	db   map[string]*memstore.Store
+	// clusters are those of db.
+	clusters map[string]*memstore.Cluster
 }
 
 // Get implements identity.Deployments.
@@ -40,9 +42,15 @@ var kinds = []record.KindSpec{{Name: "accounts"}, {Name: "packages", Fixed: true
 // newWorld has a managed kind and one of an application in both versions, at rest in v1.
 func newWorld(t *testing.T, class record.FenceClass) *world {
 	t.Helper()
-	w := &world{t: t, d: upgradestate.New(deploymentName, "v1", 2), db: map[string]*memstore.Store{}}
+	return newWorldOf(t, memstore.Options{FixedFence: class})
+}
+
+func newWorldOf(t *testing.T, opts memstore.Options) *world {
+	t.Helper()
+	w := &world{t: t, d: upgradestate.New(deploymentName, "v1", 2), db: map[string]*memstore.Store{}, clusters: map[string]*memstore.Cluster{}}
 	for _, v := range []string{"v1", "v2"} {
-		w.db[v] = memstore.NewCluster(memstore.Options{FixedFence: class}).Open(v)
+		w.clusters[v] = memstore.NewCluster(opts)
+		w.db[v] = w.clusters[v].Open(v)
 	}
 	doc, err := bson.Marshal(bson.D{{Key: "_id", Value: "theirs"}})
 	w.ok(err)

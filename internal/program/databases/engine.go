@@ -27,6 +27,11 @@ type Space interface {
 	Sharding(ctx context.Context, kind record.KindSpec, name string) (record.Sharding, error)
 	// Holds returns a *record.UnsupportedError if the backend cannot hold the kind as declared.
 	Holds(ctx context.Context, kind record.KindSpec) error
+	// Moves reports whether the server recreates collections by itself, as a sharded cluster does.
+	Moves(ctx context.Context) (bool, error)
+	// Moved follows collections from a position, at which each existed, to the present. now has the
+	// token of each one that the server kept or moved, and broken the reason for every other kind.
+	Moved(ctx context.Context, from record.Position, toks record.Tokens) (now record.Tokens, broken map[string]string, err error)
 	// Names returns the names of collections that start with prefix.
 	Names(ctx context.Context, prefix string) ([]string, error)
 	// Sweep drops the collections whose names start with prefix.

@@ -86,6 +86,14 @@ func (etcdSpace) Sharding(context.Context, record.KindSpec, string) (record.Shar
 	return record.Sharding{}, nil
 }
 
+// Moves reports false: etcd keeps the identity of a kind.
+func (etcdSpace) Moves(context.Context) (bool, error) { return false, nil }
+
+// Moved is never called, because nothing moves.
+func (etcdSpace) Moved(_ context.Context, _ record.Position, toks record.Tokens) (record.Tokens, map[string]string, error) {
+	return toks, nil, nil
+}
+
 // CloseName does nothing: only holders of a token know the names in etcd.
 func (etcdSpace) CloseName(context.Context, record.Fence, string, []string) ([]record.Breach, error) {
 	return nil, nil

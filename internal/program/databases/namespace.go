@@ -164,6 +164,20 @@ func (d *Database) Sharding(ctx context.Context, kind record.KindSpec, name stri
 	return with(ctx, d, func(ns Space) (record.Sharding, error) { return ns.Sharding(ctx, kind, name) })
 }
 
+// Moves reports whether the server recreates collections by itself.
+func (d *Database) Moves(ctx context.Context) (bool, error) {
+	return with(ctx, d, func(ns Space) (bool, error) { return ns.Moves(ctx) })
+}
+
+// Moved follows collections from a position to the present.
+func (d *Database) Moved(ctx context.Context, from record.Position, toks record.Tokens) (now record.Tokens, broken map[string]string, err error) {
+	err = run(ctx, d, func(ns Space) error {
+		now, broken, err = ns.Moved(ctx, from, toks)
+		return err
+	})
+	return now, broken, err
+}
+
 // Holds returns an error if the backend cannot hold the kind as declared.
 func (d *Database) Holds(ctx context.Context, kind record.KindSpec) error {
 	return run(ctx, d, func(ns Space) error { return ns.Holds(ctx, kind) })

@@ -161,7 +161,7 @@ func (st *stream) target(e entry) (change record.Change, ok bool, err error) {
 	kind, ours := st.followed[e.id]
 	switch {
 	// The log has the changes of all databases of the cluster.
-	case e.db != st.store.db || !ours:
+	case e.db != st.store.db || !ours || e.moved != move{}:
 		return record.Change{}, false, nil
 	case e.dropped:
 		return record.Change{}, false, fmt.Errorf("%s was dropped: %w", e.collection, record.ErrBroken)
@@ -195,6 +195,13 @@ func (st *stream) watched(e entry) (change record.Change, ok bool, err error) {
 			return record.Change{Kind: k.Name, Marker: e.rename}, true, nil
 		case !own:
 			continue
+		case e.moved != move{}:
+			// As in MongoDB, only the events of resharding show that this is no new collection, and
+			// a managed kind's stream goes on without one.
+			if !k.Fixed || !e.moved.reshard {
+				continue
+			}
+			return record.Change{}, false, replaced(k, "%s was moved or resharded", e.collection)
 		case e.dropped:
 			return record.Change{}, false, replaced(k, "%s was dropped", e.collection)
 		case e.mark != "":

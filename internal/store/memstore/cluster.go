@@ -27,6 +27,8 @@ type Options struct {
 	// FixedFence is the strongest class for fixed-name kinds: FenceView (default), or
 	// FenceValidator to simulate a cluster that grants fewer privileges.
 	FixedFence record.FenceClass
+	// Moves simulates a sharded cluster, which recreates collections (Store.MovePrimary).
+	Moves bool
 }
 
 // Cluster is a clock, a change log and the databases that share them. One mutex guards everything,
@@ -62,7 +64,7 @@ type database struct {
 	marks   marks
 }
 
-// entry is one change. Exactly one of key, rename, mark, dropped and nudge is set.
+// entry is one change. Exactly one of key, rename, mark, dropped, moved and nudge is set.
 type entry struct {
 	at         uint64
 	wall       int64
@@ -74,6 +76,7 @@ type entry struct {
 	rename     string
 	mark       string
 	dropped    bool
+	moved      move
 	nudge      bool          // a Nudge, and no change
 	origin     record.Origin // of a change of a key
 	guard      record.Guard  // guard after the change

@@ -118,6 +118,8 @@ func (s *Store) Claims(ctx context.Context) ([]record.Claim, error) {
 		// An empty name reports that the collection is gone.
 		if col := s.db.byID[c.ID]; col != nil {
 			c.Name, c.Fence = col.name, col.mark
+		} else if col := s.insteadOf(c.Kind); col != nil {
+			c.Instead, c.InsteadName, c.Fence = col.id, col.name, col.mark
 		}
 		if col := s.db.byName[c.Kind]; col != nil {
 			c.Bearer = col.id

@@ -41,10 +41,11 @@ func recoverCommand() *cobra.Command {
 			"version was current, give --current. No record of a client changes. A running upgrade ends, parked\n" +
 			"and waived records are forgotten, and the version that the latest switch left stays as it is until\n" +
 			"an upgrade to it begins. A repeated call changes nothing.\n\n" +
-			"If the only problem is that movePrimary, moveCollection, reshardCollection or unshardCollection\n" +
-			"recreated collections of managed kinds, the command adopts the new ones; nothing has to be\n" +
-			"stopped, but abort a running upgrade first. Collections that an application replaced need no\n" +
-			"recovery: controllers follow them, and never rename an older collection over a live one.",
+			"Controllers accept collections that movePrimary, moveCollection, reshardCollection or\n" +
+			"unshardCollection recreated, if the changes of the database prove it. If they report that nothing\n" +
+			"proves it, look at the collections: the command adopts them as they are. Nothing has to be\n" +
+			"stopped for that, but abort a running upgrade first. Collections that an application replaced need\n" +
+			"no recovery: controllers follow them, and never rename an older collection over a live one.",
 		Example: "  dbcontroller recover --config bbs.yaml --dry-run\n" +
 			"  dbcontroller recover --config bbs.yaml \\\n" +
 			"    --confirm services/bbs/deployments/eu/replicaSet/674d1f0c9b1e8a3c5d7f2a10/mongo:bbs_v1",
@@ -212,12 +213,9 @@ func toTakeOver(ctx context.Context, store *deployment.Store, markers map[string
 // adopt replaces the deployment's collections by recreated ones. Processes may keep running: it is
 // an ordinary transition, which begins a new epoch.
 func (r *recovery) adopt(ctx context.Context, store *deployment.Store, ev upgradestate.Adopt, d upgradestate.Deployment, markers map[string]record.Marker, say io.Writer) error {
-	kinds := upgradestate.Deployment{Name: d.Name} // only the adopted ones
-	for _, a := range ev.Collections {
-		ns, _ := d.Namespace(a.Version)
-		k, _ := ns.Kind(a.Kind)
-		linef(say, "note: %s\n", identity.TakenFor(a, k.Physical))
-		kinds.Namespaces = append(kinds.Namespaces, upgradestate.Namespace{Version: a.Version, Kinds: []upgradestate.Kind{k}})
+	kinds := identity.Anew(d, ev.Collections)
+	for i, a := range ev.Collections {
+		linef(say, "note: %s\n", identity.TakenFor(a, kinds.Namespaces[i].Kinds[0].Physical))
 	}
 	linef(say, "will: write it, with %s as the current version as before, in epoch %d; controllers and servers continue and restart their work by themselves\n", d.CurrentVersion, d.Epoch)
 	if last := d.LastSwitch; last != nil && !upgradestate.Retired(d, last.From) {

@@ -287,7 +287,7 @@ func TestShardedCollectionMadeAnew(t *testing.T) {
 	// a rollback gives back what the fence had replaced.
 	s.kill(controller)
 	c.MoveBack(t, v1, packagesKind)
-	if r := s.recover(ctx, "--confirm", s.recover(ctx).confirmation(t)); r.code != 0 || !strings.Contains(r.stderr, "is taken for it, which is right after movePrimary") {
+	if r := s.recover(ctx, "--confirm", s.recover(ctx).confirmation(t)); r.code != 0 || !strings.Contains(r.stderr, "is adopted, which is right after movePrimary") {
 		t.Fatalf("recover after moveCollection of v1: exit %d: %s", r.code, r.stderr)
 	}
 	s.controller("third", breakPoint{}).ready(ctx)

@@ -162,7 +162,7 @@ type Fencer interface {
 	// nothing: the caller's record may be old, and the application may own the kind again. It does
 	// nothing for FenceUUID. An empty f.To means that no fence is in force by the record. With
 	// FenceRole, Uphold then gives the application back the permissions that a late fence took
-	// away.
+	// away. With FenceValidator, it lifts the validator of a late fence.
 	Uphold(ctx context.Context, f Fence, known []string) ([]Breach, error)
 	// Locate returns the present physical name of the collection with an identity.
 	Locate(ctx context.Context, id string) (name string, err error)

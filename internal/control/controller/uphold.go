@@ -63,9 +63,10 @@ func (a *App) upholdAll(ctx context.Context) error {
 
 // upheld reports whether a kind has a fence to check.
 func (a *App) upheld(d upgradestate.Deployment, ns upgradestate.Namespace, k upgradestate.Kind) bool {
-	open := k.Fenced == "" && k.Fence != string(record.FenceRole)
+	// A fence of these classes can come after its end, and Uphold then lifts it.
+	late := k.Fence == string(record.FenceRole) || k.Fence == string(record.FenceValidator)
 	// The process that moves a kind with a pending operation also confirms it.
-	return k.Fixed && !open && k.Pending == nil && a.namespaces[ns.Version] != nil &&
+	return k.Fixed && (k.Fenced != "" || late) && k.Pending == nil && a.namespaces[ns.Version] != nil &&
 		!upgradestate.Retired(d, ns.Version) && !upgradestate.Namesake(d, ns, k)
 }
 

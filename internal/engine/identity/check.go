@@ -194,7 +194,7 @@ func (f facts) isMeant(d upgradestate.Deployment, ns upgradestate.Namespace) str
 			// The application replaced its own collection; controllers follow it.
 		case k.ID != "" && c.Name == "" && c.Instead != "":
 			return fmt.Sprintf("collection %s of kind %s is gone, and %s has its name %s: a shard was moved or resharded (movePrimary, moveCollection, reshardCollection, unshardCollection), "+
-				"which recreates a collection, or somebody dropped it; the database refuses every process that knows the old one. Controllers take the new one for it by themselves if the changes of the database show that the cluster made it; otherwise run 'dbcontroller recover', which takes the new one for it",
+				"which recreates a collection, or somebody dropped it; the database refuses every process that knows the old one. Controllers adopt the new one if the changes of the database show that the cluster made it; otherwise run 'dbcontroller recover', which adopts it",
 				k.ID, k.Kind, c.Instead, c.InsteadName)
 		case k.ID != "" && c.ID != k.ID:
 			return fmt.Sprintf("kind %s is collection %s, but the deployment knows it as %s: %s", k.Kind, c.ID, k.ID, recoverFirst)

@@ -32,7 +32,11 @@ func (k Keeper) BeforeFlip(ctx context.Context, d upgradestate.Deployment) error
 			return k.put(ctx, d, version, func(m *Mark) (bool, error) {
 				// A later attempt was aborted, so this record is outdated. The source may accept
 				// writes again.
-				if m.Aborted != nil && m.Aborted.ID == u.ID && m.Aborted.Attempt > u.Attempt {
+				over, err := k.aborted(ctx, *u, m.Aborted)
+				if err != nil {
+					return false, err
+				}
+				if over {
 					return false, fmt.Errorf("mark of %s: this attempt was aborted: %s", version, recoverFirst)
 				}
 				if m.Next != nil && *m.Next == next {
@@ -44,6 +48,23 @@ func (k Keeper) BeforeFlip(ctx context.Context, d upgradestate.Deployment) error
 		})
 	}
 	return g.Wait()
+}
+
+// aborted reports whether an attempt is over, from the latest abandoned attempt in a mark. The IDs of
+// upgrades have no order, so for another upgrade's attempt it reads the record. The caller has read
+// the mark before, and its write fails if an abort changes the mark meanwhile.
+func (k Keeper) aborted(ctx context.Context, u upgradestate.Upgrade, last *Attempt) (bool, error) {
+	if last == nil {
+		return false, nil
+	}
+	if last.ID == u.ID {
+		return last.Attempt > u.Attempt, nil
+	}
+	now, err := k.Deployments.Get(ctx)
+	if err != nil {
+		return false, fmt.Errorf("read the deployment before the switch: %w", err)
+	}
+	return now.Upgrade == nil || now.Upgrade.ID != u.ID || now.Upgrade.Attempt > u.Attempt, nil
 }
 
 // BeforeAbort marks in the source's database that the attempt is over. The caller gives nothing of

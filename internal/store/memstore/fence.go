@@ -183,8 +183,8 @@ func (s *Store) Uphold(ctx context.Context, f record.Fence, known []string) ([]r
 	if err != nil {
 		return nil, fmt.Errorf("uphold %s: %w", f.To, err)
 	}
-	// The fence has ended: the application may own the kind again.
-	if col.closed[f.To] {
+	// The fence has ended or there is none: the application may own the kind again.
+	if f.To == "" || col.closed[f.To] {
 		return nil, nil
 	}
 	var found []record.Breach

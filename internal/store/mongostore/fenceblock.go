@@ -3,6 +3,8 @@ package mongostore
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -80,10 +82,7 @@ func (n *Namespace) setWriteBlock(ctx context.Context, on bool) error {
 }
 
 func (n *Namespace) fenceWriteBlock(ctx context.Context, f record.Fence) error {
-	return n.untilDone(ctx, n.name+"."+f.Token.Name, func(ctx context.Context) error {
-		if err := n.refuseUnfenced(ctx, f); err != nil {
-			return err
-		}
+	set := func(ctx context.Context) error {
 		if f.Standing {
 			mode, err := n.writeBlockMode(ctx)
 			if err != nil {
@@ -93,9 +92,9 @@ func (n *Namespace) fenceWriteBlock(ctx context.Context, f record.Fence) error {
 				return permanent(record.ErrLapsed)
 			}
 		}
-		if err := n.setWriteBlock(ctx, true); err != nil {
-			return err
-		}
+		return n.setWriteBlock(ctx, true)
+	}
+	confirm := func(ctx context.Context) error {
 		// Without data changes, the mark is the only event in the change stream.
 		if err := n.mark(ctx, f); err != nil {
 			return err
@@ -109,7 +108,25 @@ func (n *Namespace) fenceWriteBlock(ctx context.Context, f record.Fence) error {
 			return errors.New("the write block was missing when the controller confirmed it")
 		}
 		return nil
-	})
+	}
+	return n.setUnlessEnded(ctx, f, set, confirm, n.liftLateBlock)
+}
+
+// liftLateBlock lifts a block that came after the end of its fence, unless another fence needs it.
+func (n *Namespace) liftLateBlock(ctx context.Context) error {
+	var marks []string
+	err := n.db.Collection(marksCollection).Distinct(ctx, "_id", bson.D{{Key: markBlocked, Value: bson.D{{Key: "$gt", Value: 0}}}}).Decode(&marks)
+	if err != nil {
+		return fmt.Errorf("look for other write blocks: %w", err)
+	}
+	ended, err := n.unfenced(ctx, marks)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(marks, func(to string) bool { return !slices.Contains(ended, to) }) {
+		return nil
+	}
+	return n.setWriteBlock(ctx, false)
 }
 
 func (n *Namespace) unfenceWriteBlock(ctx context.Context, f record.Fence) error {
@@ -118,10 +135,14 @@ func (n *Namespace) unfenceWriteBlock(ctx context.Context, f record.Fence) error
 		if err := n.noteUnfenced(ctx, f.Token, f.To); err != nil {
 			return err
 		}
-		mode, err := n.writeBlockMode(ctx)
-		if err != nil || mode == blockOff {
-			return err
-		}
-		return n.setWriteBlock(ctx, false)
+		// Send it even if the block is off. The server makes one such change at a time, so this one
+		// waits behind a block that is being set.
+		_, err := n.unblocks.ask(ctx, struct{}{})
+		return err
 	})
+}
+
+// liftWriteBlock lifts the block of the cluster for the fences of all kinds at once.
+func (n *Namespace) liftWriteBlock(ctx context.Context, _ []struct{}) (struct{}, error) {
+	return struct{}{}, n.setWriteBlock(ctx, false)
 }

@@ -176,10 +176,7 @@ func (n *Namespace) fenceValidator(ctx context.Context, f record.Fence) error {
 	if _, err := restorationFrom(f.Restore); err != nil {
 		return err
 	}
-	return n.untilDone(ctx, n.name+"."+f.Token.Name, func(ctx context.Context) error {
-		if err := n.refuseUnfenced(ctx, f); err != nil {
-			return err
-		}
+	set := func(ctx context.Context) error {
 		c, err := n.fencedCollection(ctx, f.Token)
 		if err != nil {
 			return decided(err)
@@ -187,23 +184,21 @@ func (n *Namespace) fenceValidator(ctx context.Context, f record.Fence) error {
 		if f.Standing && c.fenceMark() != f.To {
 			return permanent(record.ErrLapsed)
 		}
+		// Note the validation first, so that any controller that finds the fence can remove it.
+		// Note the current one: the application may have changed it since Prepare.
+		noted := make(chan error, 1)
 		switch c.fenceMark() {
 		case f.To:
+			noted <- nil
 		case "":
-			// Note the validation first, so that any controller that finds the fence can remove it.
-			// Note the current one: the application may have changed it since Prepare.
-			present, err := c.validation()
-			if err != nil {
+			if err := n.noteValidator(ctx, f, c); err != nil {
 				return err
 			}
-			err = n.note(ctx, noteRestore+c.id(), bson.D{{Key: "$set", Value: bson.D{
-				{Key: "restore", Value: present}, {Key: "name", Value: f.Token.Name},
-			}}})
-			if err != nil {
-				return err
-			}
+			noted <- nil
 		default:
-			// An earlier fence that nobody removed. Its note has the true validation.
+			// An earlier fence that nobody removed. Its note has the true validation, so nothing
+			// waits for this one.
+			go func() { noted <- n.noteValidator(ctx, f, c) }()
 		}
 		mongos, err := n.isMongos(ctx)
 		if err != nil {
@@ -217,21 +212,24 @@ func (n *Namespace) fenceValidator(ctx context.Context, f record.Fence) error {
 		}
 		// Send it even if it is there already. Only an acknowledged majority command shows that the
 		// fence is in force; a node's list does not.
-		if err := n.setValidator(ctx, f.Token, refusing(f.To)); err != nil {
-			return err
-		}
+		return cmp.Or(n.setValidator(ctx, f.Token, refusing(f.To)), <-noted)
+	}
+	confirm := func(ctx context.Context) error {
 		if err := n.mark(ctx, f); err != nil {
 			return err
 		}
 		// Another process may have removed the fence meanwhile.
-		if c, err = n.fencedCollection(ctx, f.Token); err != nil {
+		c, err := n.fencedCollection(ctx, f.Token)
+		if err != nil {
 			return decided(err)
 		}
 		if c.fenceMark() != f.To {
 			return errors.New("the validator was missing when the controller confirmed it")
 		}
 		return nil
-	})
+	}
+	lift := func(ctx context.Context) error { return n.liftValidator(ctx, f) }
+	return n.setUnlessEnded(ctx, f, set, confirm, lift)
 }
 
 // refusing returns the validation that no document passes.
@@ -248,33 +246,62 @@ func (n *Namespace) unfenceValidator(ctx context.Context, f record.Fence) error 
 		if err := n.noteUnfenced(ctx, f.Token, f.To); err != nil {
 			return err
 		}
-		tok := f.Token
-		c, err := n.fencedCollection(ctx, tok)
-		if err != nil && tok.ID != "" && (errors.Is(err, record.ErrBroken) || errors.Is(err, record.ErrNotFound)) {
-			// The application replaced its collection. Give the former one back wherever it is,
-			// since the application may rename it back.
-			if err := n.unfenceCopy(ctx, f); err != nil {
-				return err
-			}
-			if tok.Name, err = n.Locate(ctx, tok.ID); errors.Is(err, record.ErrNotFound) {
-				return nil
-			} else if err == nil {
-				c, err = n.fencedCollection(ctx, tok)
-			}
+		return n.liftValidator(ctx, f)
+	})
+}
+
+// liftValidator restores the validation that a fence replaced. The end of the fence is noted.
+func (n *Namespace) liftValidator(ctx context.Context, f record.Fence) error {
+	tok := f.Token
+	c, err := n.fencedCollection(ctx, tok)
+	if err != nil && tok.ID != "" && (errors.Is(err, record.ErrBroken) || errors.Is(err, record.ErrNotFound)) {
+		// The application replaced its collection. Give the former one back wherever it is,
+		// since the application may rename it back.
+		if err := n.unfenceCopy(ctx, f); err != nil {
+			return err
 		}
-		if err != nil {
+		if tok.Name, err = n.Locate(ctx, tok.ID); errors.Is(err, record.ErrNotFound) {
+			return nil
+		} else if err == nil {
+			c, err = n.fencedCollection(ctx, tok)
+		}
+	}
+	if err != nil {
+		return decided(err)
+	}
+	if c.fenceMark() == "" {
+		// A command of the fence may wait for a lock. This one waits behind it.
+		if err := n.pass(ctx, tok); err != nil {
+			return err
+		}
+		if c, err = n.fencedCollection(ctx, tok); err != nil {
 			return decided(err)
 		}
-		switch mark := c.fenceMark(); mark {
-		case "":
-			return nil
-		// Remove only this fence; a later one is another controller's.
-		case f.To, closingMark + f.To:
-		default:
-			return permanent(fmt.Errorf("it is fenced as %s, not as %s", mark, f.To))
-		}
-		return n.restoreValidator(ctx, f, tok, c.id())
-	})
+	}
+	switch mark := c.fenceMark(); mark {
+	case "":
+		return nil
+	// Remove only this fence; a later one is another controller's.
+	case f.To, closingMark + f.To:
+	default:
+		return permanent(fmt.Errorf("it is fenced as %s, not as %s", mark, f.To))
+	}
+	return n.restoreValidator(ctx, f, tok, c.id())
+}
+
+// pass waits for commands that change the collection's options. It changes nothing.
+func (n *Namespace) pass(ctx context.Context, tok record.Token) error {
+	cmd, err := withUUID(bson.D{{Key: "collMod", Value: tok.Name}}, tok)
+	if err != nil {
+		return err
+	}
+	err = n.change(ctx, n.db, cmd)
+	// A build refuses the command only after it has the lock. Without the privilege no restore could
+	// follow either.
+	if hasCode(err, codeBackgroundOperation, codeUnauthorized) {
+		return nil
+	}
+	return err
 }
 
 // unfenceCopy removes the fence of the collection that has taken the fenced one's name, if it has
@@ -294,10 +321,14 @@ func (n *Namespace) unfenceCopy(ctx context.Context, f record.Fence) error {
 // restoreValidator gives a collection the validation that the fence of the collection noted
 // replaced.
 func (n *Namespace) restoreValidator(ctx context.Context, f record.Fence, tok record.Token, noted string) error {
-	text, ok, err := n.notedRestore(ctx, noted)
-	if err != nil {
+	// A build refuses collMod, and held writes cannot wait for hours.
+	stopped := make(chan error, 1)
+	go func() { stopped <- n.stopBuilds(ctx, tok.Name) }()
+	note, err := n.noted(ctx, noteRestore+noted)
+	if err := cmp.Or(<-stopped, err); err != nil {
 		return err
 	}
+	text, ok := note.Lookup("restore").StringValueOK()
 	if !ok {
 		text = f.Restore // from Prepare: older, but better than none
 	}
@@ -305,11 +336,18 @@ func (n *Namespace) restoreValidator(ctx context.Context, f record.Fence, tok re
 	if err != nil {
 		return permanent(err)
 	}
-	// A build refuses collMod, and held writes cannot wait for hours.
-	if err := n.stopBuilds(ctx, tok.Name); err != nil {
+	// This fence came late, over a later one that stands.
+	later, err := n.laterFence(ctx, note, f.To)
+	if err != nil {
 		return err
 	}
-	return n.setValidator(ctx, tok, r)
+	if later != "" {
+		r = standingIn(later)
+	}
+	if err := n.setValidator(ctx, tok, r); err != nil {
+		return err
+	}
+	return n.standAgain(ctx, tok, f.To, noted)
 }
 
 // setValidator replaces validator, level and action, with a majority. Unset values become the

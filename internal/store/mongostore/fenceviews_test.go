@@ -416,18 +416,23 @@ func TestRenameUnderView(t *testing.T) {
 		t.Errorf("the application's insert: %v", err)
 	}
 
-	// A server that is busy ends the command after one of its operations, so that the collection has
-	// the new name and the view shows the former one, or the other way round. Nobody wrote meanwhile.
+	// A server that is busy ends the command after any of its operations, so that the collection has
+	// the new name and the view shows the former one. Or a failover keeps the view and loses the new
+	// name. Nobody wrote meanwhile.
 	halves := []func(from, to string) bson.A{
-		func(from, to string) bson.A { return bson.A{b.renameOp(from, to)} },
-		func(_, to string) bson.A { return bson.A{b.unviewOp("orders"), b.viewOp("orders", to, f.To)} },
+		func(_, to string) bson.A { return bson.A{b.repointOp("orders", to)} },
+	}
+	for done := range b.moveOps(viewMove{}) {
+		halves = append(halves, func(from, to string) bson.A {
+			return b.moveOps(viewMove{from, to, "orders"})[:done+1]
+		})
 	}
 	for i, half := range halves {
 		next := record.Fence{Class: record.FenceView, Token: tok, To: fmt.Sprintf("orders.n%d", i+3)}
 		next.Token.Name = seal.To
 		var err error
 		for _, upholds := range []bool{true, false} { // the view shows no collection after the last one
-			if err := b.applied(t, half(next.Token.Name, next.To)); err != nil {
+			if err := b.applied(t, half(next.Token.Name, next.To)); err != nil && !partly(err) {
 				t.Fatal(err)
 			}
 			if !upholds {

@@ -80,6 +80,8 @@ type Namespace struct {
 	looks   rounds[string, map[string]error]     // index builds that prevent a rename
 	proofs  rounds[identified, map[string]error] // why collections do not have their names
 	strays  rounds[string, []strayNote]          // collections created under fenced names
+	// Lifts the write block of the cluster.
+	unblocks rounds[struct{}, struct{}]
 
 	// Reasons why the server lacks an ability that a fence needs, nil: it has it.
 	tested recent[*record.UnsupportedError] // refuse other collection UUIDs
@@ -168,6 +170,7 @@ func newNamespace(client *mongo.Client, database, location string, log *zap.Logg
 	}
 	n.gates.most, n.passes.most, n.closed.most = atOnce, atOnce, atOnce
 	n.moves.do, n.moves.most = n.moveUnderViews, atOnce
+	n.unblocks.do = n.liftWriteBlock
 	return n
 }
 

@@ -217,12 +217,14 @@ func (s *shard) follows(b record.ChangeBatch) bool {
 	return s.followed && !s.leaving && b.Pos.Compare(s.applied.at) >= 0
 }
 
-// fences reports whether a marker is the fence of a fixed-name kind, in force or announced. The
-// database sets it before it is confirmed. e.mu is held.
+// fences reports whether a marker is the fence of a fixed-name kind, in force or announced, of a
+// class that may let deletes through. A view stops all of the application's: deletes behind it are
+// changes like others, or after the flip the next engine's own. The database sets a fence before it
+// is confirmed. e.mu is held.
 func (e *Engine) fences(kind, marker string) bool {
 	source, _ := e.record.Namespace(e.Direction.From())
 	k, _ := source.Kind(kind)
-	if !k.Fixed || marker == "" {
+	if !k.Fixed || marker == "" || record.FenceClass(k.Fence) == record.FenceView {
 		return false
 	}
 	return marker == k.Fenced ||
@@ -270,8 +272,13 @@ func (e *Engine) dirtyGroups(b record.ChangeBatch) dirt {
 		if s == nil || !s.follows(b) {
 			continue
 		}
-		if c.Delete && (e.fences(c.Kind, markers[c.Kind]) || e.fences(c.Kind, s.applied.markers[c.Kind])) {
+		late := c.Delete && (e.fences(c.Kind, markers[c.Kind]) || e.fences(c.Kind, s.applied.markers[c.Kind]))
+		if late {
 			d.lateDeletes = append(d.lateDeletes, lateDelete{s, c.Kind, c.Key})
+		}
+		// After the flip the next engine writes to this source, and only late deletes matter here.
+		if e.over() && !late {
+			continue
 		}
 		if !seen[id] {
 			seen[id] = true

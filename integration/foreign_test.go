@@ -113,13 +113,17 @@ func (r *restorable) cli(ctx context.Context, args ...string) result {
 }
 
 // TestForeignWrites writes into the version that is not served by hand, in every phase: nothing
-// that was acknowledged is lost or wrong, and nothing that somebody wrote there is served.
+// that was acknowledged is lost or wrong, and nothing that somebody wrote there is served. What it
+// writes into the served version by hand, behind its fence, is kept like a write of the application.
 func TestForeignWrites(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	r := &restorable{t: t, told: map[string]int64{}}
-	r.system = newSystem(ctx, t, settings{copy: "{auto: false, workers: 1, maxRate: 200}", toSwitch: "{deadline: 5m, maxLag: 3s, automatic: false}"})
+	r.system = newSystem(ctx, t, settings{
+		copy: "{auto: false, workers: 1, maxRate: 200}", toSwitch: "{deadline: 5m, maxLag: 3s, automatic: false}",
+		kinds: "[{from: packages, to: packages, lens: packages.yaml, fence: view}]", // the hidden name takes writes
+	})
 	docs := make([]any, 4*restorableDocs)
 	for i := range docs {
 		docs[i] = packageDoc("v1", packageKey(i), 0)
@@ -159,7 +163,10 @@ func TestForeignWrites(t *testing.T) {
 	r.forge(ctx, "v2")
 
 	r.askSwitch(ctx)
-	r.walk(ctx, c, "v2", allSteps, func(step upgradestate.Step) { r.meddle(ctx, "v2", string(step)) })
+	r.walk(ctx, c, "v2", allSteps, func(step upgradestate.Step) {
+		r.meddle(ctx, "v2", string(step))
+		r.slip(ctx, "v1", step, string(step))
+	})
 	r.served(ctx, "v2")
 	r.kill(c)
 
@@ -175,8 +182,25 @@ func TestForeignWrites(t *testing.T) {
 	r.ready(ctx)
 	r.forge(ctx, "v1")
 	r.askSwitch(ctx)
-	r.walk(ctx, c, "v1", allSteps, func(step upgradestate.Step) { r.meddle(ctx, "v1", "back-"+string(step)) })
+	r.walk(ctx, c, "v1", allSteps, func(step upgradestate.Step) {
+		r.meddle(ctx, "v1", "back-"+string(step))
+		r.slip(ctx, "v2", step, "back-"+string(step))
+	})
 	r.served(ctx, "v1")
+}
+
+// slip writes a document into the served version by hand, behind its fence. The attempt ends for
+// what meddle did to the target, so the document is one of the application's from then on.
+func (r *restorable) slip(ctx context.Context, version string, step upgradestate.Step, phase string) {
+	r.t.Helper()
+	if step == upgradestate.StepHold || step == upgradestate.StepFence { // it has no fence yet
+		return
+	}
+	key := "made-by-hand-" + phase
+	if _, err := r.collection(ctx, version).InsertOne(ctx, packageDoc(version, key, 8)); err != nil {
+		r.t.Fatal(err)
+	}
+	r.told[key] = 8
 }
 
 // forge changes documents by hand so that the change looks like the controller's own, which only a

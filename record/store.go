@@ -300,7 +300,8 @@ type Watcher interface {
 	// Changes made after its return are after it.
 	Position(ctx context.Context) (Position, error)
 	// Watch opens the changes of the given kinds after a position. It follows managed kinds through
-	// renames by their epoch names, and fixed-name kinds by their own name.
+	// renames by their epoch names, and fixed-name kinds by their own name. Writes to a fixed-name
+	// kind count under its epoch names too: somebody may write by hand behind a fence.
 	Watch(ctx context.Context, from Position, kinds []KindSpec) (Stream, error)
 	// Follow opens the changes of a target's collections after a position. It serves to find
 	// changes that no Apply made. It follows fixed-name and managed collections by their identity,

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/internal/base/closing"
 	"dbcontroller.dev/internal/coord"
 )
 
@@ -122,10 +123,8 @@ func leadOnce(ctx context.Context, store coord.Store, key, id string, log *zap.L
 		return false, fmt.Errorf("grant lease: %w", err)
 	}
 	defer func() {
-		// ctx may be done. Without a close the successor waits for the lease to run out.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-		defer cancel()
-		if err := lease.Close(ctx); err != nil {
+		// Without a close the successor waits for the lease to run out.
+		if err := closing.Bounded(ctx, lease.Close); err != nil {
 			log.Info("lease is left to run out", zap.Error(err))
 		}
 	}()

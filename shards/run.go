@@ -10,12 +10,9 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"dbcontroller.dev/internal/base/closing"
 	"dbcontroller.dev/internal/coord"
 )
-
-// closeTimeout bounds the revocation of a lease that is no longer needed. If the revocation fails,
-// the lease runs out by itself.
-const closeTimeout = 2 * time.Second
 
 // errUnregistered means that our member key was deleted while the lease lives.
 var errUnregistered = errors.New("registration is gone")
@@ -64,9 +61,8 @@ func (p *Pool) session(ctx context.Context, registered func()) error {
 	defer func() {
 		// Reset before the revocation: no work may start under a lease that is being revoked.
 		p.begin(nil)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-		defer cancel()
-		if err := lease.Close(ctx); err != nil {
+		// A lease that is not closed runs out by itself.
+		if err := closing.Bounded(ctx, lease.Close); err != nil {
 			p.cfg.Log.Info("lease is left to run out", zap.Error(err))
 		}
 	}()

@@ -3,6 +3,7 @@ package syncer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -10,6 +11,7 @@ import (
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/shards"
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
 )
 
 // groupsAtOnce is the number of groups that one worker takes. transform.Sizer bounds the bytes that
@@ -55,7 +57,7 @@ func (e *Engine) bring(ctx context.Context, ids []transform.GroupID, notBefore r
 // group, such as a copy beside a change, is no error: the group is read again.
 func (e *Engine) bringRun(ctx context.Context, run []transform.GroupID, notBefore record.Version, bytes int, why purpose) error {
 	b := bringing{
-		notBefore: notBefore, bytes: bytes, repair: why != forChange,
+		notBefore: notBefore, bytes: bytes, repair: why != forChange, doubtful: why == forRepair,
 		asked: map[transform.GroupID]bool{}, apart: map[transform.GroupID]bool{}, blocked: map[transform.GroupID]transform.Failure{},
 	}
 	if why != forCopy {
@@ -76,6 +78,9 @@ type bringing struct {
 	bytes     int // bytes of a read
 	repair    bool
 	together  bool // record.Batch.Together
+	// doubtful means that the source may have been restored from a backup since its state was
+	// known to be the latest: applyLatest then asks before each write.
+	doubtful bool
 	// asked holds the groups with a pending change or comparison. It is empty during a copy.
 	asked, apart map[transform.GroupID]bool
 	// blocked holds the groups that a unique index refused, for exchange. at is the version of the
@@ -110,6 +115,9 @@ func (e *Engine) bringAll(ctx context.Context, run []transform.GroupID, b *bring
 			return left, err
 		})
 		if !errors.Is(err, transform.ErrChanging) {
+			// A source that was away may come back restored, and the change that this batch stands for
+			// may be undone.
+			b.doubtful = b.doubtful || err != nil
 			return err
 		}
 		if changing++; len(run) < before { // progress restarts the count
@@ -140,13 +148,18 @@ func (e *Engine) bringOnce(ctx context.Context, ids []transform.GroupID, b *brin
 	if err != nil {
 		return ids, err
 	}
-	// From here on memory is reserved. Nothing below may wait for anything but the databases.
+	// From here on memory is reserved. Nothing below may wait for anything but the databases and the
+	// coordination store.
 	release, err := e.hold(ctx, b.bytes)
 	if err != nil {
 		return ids, err
 	}
 	defer release()
-	t := e.transfer(src.Within(b.bytes), e.target(toks).Within(b.bytes), e.applyOwn)
+	write := e.applyOwn
+	if b.doubtful {
+		write = e.applyLatest
+	}
+	t := e.transfer(src.Within(b.bytes), e.target(toks).Within(b.bytes), write)
 	t.Apart, t.Repair, t.Together = b.apart, b.repair, b.together
 	t.Done = func(ctx context.Context, c *transform.Component) error {
 		// Members that left the group changed with it, and no event names them here.
@@ -166,6 +179,33 @@ func (e *Engine) bringOnce(ctx context.Context, ids []transform.GroupID, b *brin
 	return t.Once(ctx, ids)
 }
 
+// applyLatest is applyOwn for a state of the source that may be older than a state that the target
+// has, as after a restore. The target may then hold the only copy of the changes that the restore has
+// undone. The check comes between the read of the source and the write. A restore before the read is
+// found, and a restore after the read does not change what was read.
+func (e *Engine) applyLatest(ctx context.Context, b record.Batch) ([]record.Result, error) {
+	if err := e.lives(ctx); err != nil {
+		return nil, err
+	}
+	// Another controller may have found the restore and made the database count again. Its record
+	// forbids the write, and the watch may not have delivered it yet.
+	if err := e.refresh(ctx); err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	foreign, over, allowed := e.foreign(e.record), e.over(), upgradestate.ApplyAllowed(e.record)
+	e.mu.Unlock()
+	switch {
+	case over:
+		return nil, errOver
+	case foreign != nil:
+		return nil, foreign
+	case !allowed:
+		return nil, fmt.Errorf("the deployment allows no writes to the target now: %w", record.ErrFenced) // read again
+	}
+	return e.applyOwn(ctx, b)
+}
+
 // fail parks a group, or lets a unit wait for the rest of its group.
 func (e *Engine) fail(ctx context.Context, f transform.Failure, at record.Version, asked map[transform.GroupID]bool) error {
 	if e.byContent(f.Unit) {
@@ -176,7 +216,7 @@ func (e *Engine) fail(ctx context.Context, f transform.Failure, at record.Versio
 
 // hold reserves memory for one read of groups. Copies, comparisons and changes share cfg.Workers
 // such reads, so that memory stays bounded. A group above transform.ReadBytes takes all of it. A
-// holder must wait for nothing but the databases, or it could deadlock with the other holders.
+// holder must not wait for another holder, or they could deadlock.
 func (e *Engine) hold(ctx context.Context, bytes int) (release func(), err error) {
 	part := int64(1)
 	if bytes > transform.ReadBytes {

@@ -127,9 +127,6 @@ func (e *Engine) compareLate(ctx context.Context) (err error) {
 		}
 	}
 	if len(found.repair) > 0 {
-		if err := e.mayRepair(ctx); err != nil {
-			return err
-		}
 		e.Log.Warn("groups differ and are applied again", zap.Int("groups", len(found.repair)),
 			zap.String("direction", string(e.key)))
 	}

@@ -78,18 +78,6 @@ func (e *Engine) lives(ctx context.Context) error {
 	return e.Lives(ctx)
 }
 
-// mayRepair returns an error if the source shows an earlier state than it did, as after a restore. A
-// repair would write that state over the target, which may hold the only copy of the changes that the
-// restore has undone. Call it after the comparison and before the repair.
-func (e *Engine) mayRepair(ctx context.Context) error {
-	if err := e.lives(ctx); err != nil {
-		return err
-	}
-	// Another controller may have found the restore and accepted the database. Its record forbids the
-	// repair, and the watch may not have delivered it yet.
-	return e.refresh(ctx)
-}
-
 // targetLacks calls Parts.TargetLacks, if set.
 func (e *Engine) targetLacks() string {
 	if e.TargetLacks == nil {

@@ -102,8 +102,9 @@ type Parts struct {
 	// the engine, or returns the reason for a delay. Nil: such a stream ends the engine.
 	Replaced func(ctx context.Context, seen upgradestate.Deployment, what *record.ReplacedError) error
 	// Lives returns an error if the source or the target is older than known, as after a restore
-	// from a backup. It is called after each round's checkpoints are made. They are stored only if
-	// it returns nil. Nil skips the check.
+	// from a backup. It is called after each round's checkpoints are made, which are stored only if
+	// it returns nil. It is also called between a read of the source for a repair and its write, and
+	// it must then not wait for the engine. Nil skips the check.
 	Lives func(ctx context.Context) error
 	// Pacer throttles bulk work. Nil selects one that knows only the pace in the Deployment.
 	Pacer *throttle.Pacer

@@ -155,7 +155,7 @@ func (e *Engine) attempt(ctx context.Context, set map[transform.GroupID]bool, b 
 		return nil, nil
 	}
 	next := bringing{
-		notBefore: b.notBefore, bytes: transform.GroupBytes, repair: b.repair, together: true, asked: b.asked,
+		notBefore: b.notBefore, bytes: transform.GroupBytes, repair: b.repair, doubtful: b.doubtful, together: true, asked: b.asked,
 		apart: map[transform.GroupID]bool{}, blocked: map[transform.GroupID]transform.Failure{},
 	}
 	err := e.bringAll(ctx, slices.SortedFunc(maps.Keys(set), compareIDs), &next)

@@ -46,9 +46,6 @@ func (e *Engine) rescanPage(ctx context.Context, t *rangeTask) (int, error) {
 	}
 	var still []transform.GroupID
 	if len(differ) > 0 {
-		if err := e.mayRepair(ctx); err != nil {
-			return 0, err
-		}
 		if err := e.bring(ctx, differ, notBefore, forRepair); err != nil {
 			return 0, err
 		}

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/internal/base/closing"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
@@ -65,10 +66,7 @@ func (e *Engine) follow(ctx context.Context) error {
 		return lostAt(from, err)
 	}
 	defer func() {
-		// ctx may be done, and the server should still learn that the stream is closed.
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-		defer cancel()
-		if err := stream.Close(stop); err != nil {
+		if err := closing.Bounded(ctx, stream.Close); err != nil {
 			e.Log.Debug("close stream", zap.Error(err))
 		}
 	}()
@@ -217,12 +215,14 @@ func (s *shard) follows(b record.ChangeBatch) bool {
 	return s.followed && !s.leaving && b.Pos.Compare(s.applied.at) >= 0
 }
 
-// fences reports whether a marker is the fence of a fixed-name kind, in force or announced. The
-// database sets it before it is confirmed. e.mu is held.
+// fences reports whether a marker is a fence in force or announced, of a fixed-name kind and of a
+// class that may let deletes through. A view lets none of the application's through: a delete behind
+// it came under the hidden name. It is a change like others, and after the flip the next engine's.
+// The database sets a fence before it is confirmed. e.mu is held.
 func (e *Engine) fences(kind, marker string) bool {
 	source, _ := e.record.Namespace(e.Direction.From())
 	k, _ := source.Kind(kind)
-	if !k.Fixed || marker == "" {
+	if !k.Fixed || marker == "" || record.FenceClass(k.Fence) == record.FenceView {
 		return false
 	}
 	return marker == k.Fenced ||
@@ -256,7 +256,10 @@ func (e *Engine) dirtyGroups(b record.ChangeBatch) dirt {
 		}
 		id, ok, err := e.Direction.GroupOf(c.Kind, c.Key)
 		if err != nil {
-			d.ungrouped = append(d.ungrouped, ungroupedKey{c.Kind, c.Key, err})
+			// After the flip a new key is no record of this direction, so it must not be parked.
+			if !e.over() || c.Delete {
+				d.ungrouped = append(d.ungrouped, ungroupedKey{c.Kind, c.Key, err})
+			}
 			continue
 		}
 		if !ok {
@@ -270,8 +273,13 @@ func (e *Engine) dirtyGroups(b record.ChangeBatch) dirt {
 		if s == nil || !s.follows(b) {
 			continue
 		}
-		if c.Delete && (e.fences(c.Kind, markers[c.Kind]) || e.fences(c.Kind, s.applied.markers[c.Kind])) {
+		late := c.Delete && (e.fences(c.Kind, markers[c.Kind]) || e.fences(c.Kind, s.applied.markers[c.Kind]))
+		if late {
 			d.lateDeletes = append(d.lateDeletes, lateDelete{s, c.Kind, c.Key})
+		}
+		// After the flip the next engine writes to this source. Only late deletes matter here.
+		if e.over() && !late {
+			continue
 		}
 		if !seen[id] {
 			seen[id] = true

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/internal/base/closing"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
@@ -85,9 +86,7 @@ func (e *Engine) watchOnce(ctx context.Context) error {
 		return lostAt(from, err)
 	}
 	defer func() {
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-		defer cancel()
-		if err := stream.Close(stop); err != nil {
+		if err := closing.Bounded(ctx, stream.Close); err != nil {
 			e.Log.Debug("close stream of the target", zap.Error(err))
 		}
 	}()
@@ -157,9 +156,6 @@ func (e *Engine) consumeTarget(ctx context.Context, b record.ChangeBatch) error 
 		return err
 	}
 	if len(in.repair) > 0 {
-		if err := e.mayRepair(ctx); err != nil {
-			return err
-		}
 		e.Log.Warn("others have written to the target: its records are made anew", zap.Int("groups", len(in.repair)),
 			zap.String("direction", string(e.key)))
 		// A position read now is not older than any guard in the target, so that the repair wins.
@@ -364,13 +360,7 @@ func (e *Engine) leftAt(ctx context.Context) (record.Position, error) {
 	if err != nil {
 		return record.Position{}, fmt.Errorf("changes of %s: %w", e.Direction.To(), err)
 	}
-	// The stream is only read, so an error of Close loses nothing. ctx may have ended, and a server
-	// that does not answer must not hold up the engine.
-	defer func() {
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-		defer cancel()
-		_ = stream.Close(stop)
-	}()
+	defer closing.Bounded(ctx, stream.Close) //nolint:errcheck // only read
 	target, _ := d.Namespace(e.Direction.To())
 	// Searches from the earliest checkpoint of the old direction for the first fence.
 	for at := first; at.At.Compare(now.At) < 0; {

@@ -12,12 +12,10 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
+	"dbcontroller.dev/internal/base/closing"
 	"dbcontroller.dev/internal/base/memory"
 	"dbcontroller.dev/record"
 )
-
-// closeTimeout bounds the time to close a stream.
-const closeTimeout = 5 * time.Second
 
 // hub reads the changes of one version with one stream while it has subscribers. It delivers to
 // each subscriber the kinds that it asked for, and never waits for one.
@@ -266,11 +264,7 @@ func (h *hub) read(ctx context.Context, pos record.Position, kinds []record.Kind
 		return pos, err
 	}
 	defer func() {
-		// ctx may have ended already, but the stream's resources at the server must still be
-		// released.
-		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-		defer cancel()
-		if err := stream.Close(bounded); err != nil {
+		if err := closing.Bounded(ctx, stream.Close); err != nil {
 			h.log.Debug("change stream is not closed", slog.Any("error", err))
 		}
 	}()

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"dbcontroller.dev/internal/base/closing"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/transform"
@@ -191,7 +192,7 @@ func (p *proof) seen(ctx context.Context, from record.Position) error {
 	// First open the real stream of the reverse sync, only to see that it opens.
 	all, err := p.newer.Watch(ctx, from, p.down.SourceKinds())
 	if err == nil {
-		err = all.Close(ctx)
+		err = closing.Bounded(ctx, all.Close)
 	}
 	if err != nil {
 		return wrap(err)
@@ -205,7 +206,7 @@ func (p *proof) seen(ctx context.Context, from record.Position) error {
 	if err != nil {
 		return wrap(err)
 	}
-	defer stream.Close(context.WithoutCancel(ctx)) //nolint:errcheck // the stream is not used any more
+	defer closing.Bounded(ctx, stream.Close) //nolint:errcheck // only read
 	for {
 		batch, err := stream.Next(ctx)
 		if err != nil {

@@ -7,12 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"dbcontroller.dev/internal/base/closing"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )
-
-// closeTimeout bounds the closing of a rejected stream.
-const closeTimeout = 5 * time.Second
 
 // Guard runs check whenever a stream of a namespace's changes opens. A stream of the wrong database
 // would not report the missed changes, and its positions would be stored.
@@ -77,10 +75,7 @@ func (w watcher) checked(ctx context.Context, s record.Stream, err error) (recor
 		return nil, err
 	}
 	if err := w.check(ctx); err != nil {
-		// ctx may have ended; the stream still has to be closed.
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-		defer cancel()
-		_ = s.Close(stop) // the stream is unused
+		_ = closing.Bounded(ctx, s.Close) // the stream is unused
 		return nil, err
 	}
 	return s, nil

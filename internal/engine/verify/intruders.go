@@ -3,14 +3,11 @@ package verify
 import (
 	"context"
 	"fmt"
-	"time"
 
+	"dbcontroller.dev/internal/base/closing"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 )
-
-// closeTimeout limits the wait for the server when a stream is closed.
-const closeTimeout = 2 * time.Second
 
 // Intruded lists possible changes of a target by other programs.
 type Intruded struct {
@@ -48,13 +45,7 @@ func (c *Comparer) Intruded(ctx context.Context, target record.Watcher, from rec
 	if err != nil {
 		return in, fmt.Errorf("changes of the target: %w", err)
 	}
-	defer func() {
-		// ctx may have ended, and an abort must not wait for a target that does not answer. The stream
-		// was only read, so an error of Close loses nothing.
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-		defer cancel()
-		_ = stream.Close(stop)
-	}()
+	defer closing.Bounded(ctx, stream.Close) //nolint:errcheck // only read
 	seen := map[transform.GroupID]bool{}
 	for len(open) > 0 {
 		b, err := stream.Next(ctx)

@@ -193,7 +193,8 @@ func (st *stream) watched(e entry) (change record.Change, ok bool, err error) {
 				return record.Change{}, false, replaced(k, "%s was renamed to %s", e.collection, e.rename)
 			}
 			return record.Change{Kind: k.Name, Marker: e.rename}, true, nil
-		case !own:
+		// As in MongoDB, writes under a hidden name count; only the kind's own name can be dropped.
+		case !own && (e.dropped || e.mark != "" || !epochName(k, e.collection)):
 			continue
 		case e.moved != move{}:
 			// As in MongoDB, only the events of resharding show that this is no new collection, and

@@ -68,7 +68,9 @@ func (s *stream) event(raw bson.Raw, batch *record.ChangeBatch) (change record.C
 	}
 	switch e.op {
 	case "insert", "update", "replace", "delete":
-		if kind == "" || !current {
+		// Writes under a hidden name count as well: somebody may write by hand behind a fence. If
+		// the switch aborts, the collection gets its name back, and these writes are the application's.
+		if kind == "" {
 			return change, false, nil
 		}
 		key, err := record.KeyOf(e.id)
@@ -149,8 +151,8 @@ func (s *stream) rename(from, to string) (record.Change, bool, error) {
 }
 
 // kindOf returns the watched kind that a collection belongs or belonged to. current reports whether
-// its changes count for the kind. A fixed-name kind counts only under its own name; its other names
-// are hidden collections.
+// the collection is the kind's own by its name. A fixed-name kind has only one such name; its other
+// names are hidden collections.
 func (s *stream) kindOf(coll string) (kind string, current bool) {
 	if fixed, ok := s.kinds[coll]; ok && fixed {
 		return coll, true

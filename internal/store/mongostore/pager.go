@@ -8,6 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/base/closing"
 	"dbcontroller.dev/record"
 )
 
@@ -158,8 +159,8 @@ func (c *Client) Since(ctx context.Context, kinds []record.KindSpec, after recor
 	if err != nil {
 		return record.ChangeBatch{}, err
 	}
-	defer opened.Close(context.WithoutCancel(ctx)) //nolint:errcheck // the server ends it by itself
-	s := opened.(*stream)                          //nolint:forcetypeassert // our own
+	defer closing.Bounded(ctx, opened.Close) //nolint:errcheck // the server ends it by itself
+	s := opened.(*stream)                    //nolint:forcetypeassert // our own
 	var all record.ChangeBatch
 	for {
 		batch, err := s.Next(ctx) // first reply only, so this does not wait

@@ -22,6 +22,7 @@ var fixedTests = []test{
 	{"unfence restores the own validator", withApp(classes(fixedValidator))},
 	{"unfence of a kind that is not fenced", withApp(classes(unfenceIdle))},
 	{"second attempt", withApp(classes(fixedAgain))},
+	{"writes behind the fence", withApp(classes(fixedBehind))},
 	{"an ended fence is not upheld", withApp(classes(fixedUpheld))},
 	{"application hammers", withApp(classes(fixedHammer))},
 	{"late deletes are reported", withApp(fixedLateDelete)},

@@ -1,0 +1,117 @@
+package syncer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"dbcontroller.dev/internal/store/memstore"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/syncer"
+)
+
+// backedUp is a source that is restored from a backup at a read of its records.
+type backedUp struct {
+	record.Namespace
+	w *world
+
+	mu       sync.Mutex
+	backup   *memstore.Backup
+	outage   bool // the read that meets the restore fails, and is repeated
+	armed    bool
+	restored bool
+	refused  int // calls of lives after the restore
+}
+
+func (b *backedUp) Read(ctx context.Context, req record.ReadRequest) (record.Snapshot, error) {
+	b.mu.Lock()
+	restores := b.armed && !b.restored
+	b.restored = b.restored || restores
+	b.mu.Unlock()
+	if restores {
+		b.w.src.Cluster().Restore(b.backup, func() {})
+		for range 100 { // its clock goes on
+			b.w.check(b.w.src.Nudge(ctx))
+		}
+		if b.outage {
+			return record.Snapshot{}, fmt.Errorf("connection refused: %w", record.ErrUnavailable)
+		}
+	}
+	return b.Namespace.Read(ctx, req)
+}
+
+func (b *backedUp) arm() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.armed = true
+}
+
+// lives is what a beat says.
+func (b *backedUp) lives(context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.restored {
+		return nil
+	}
+	b.refused++
+	return errors.New("it was restored from a backup")
+}
+
+func (b *backedUp) found() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.refused > 0
+}
+
+// TestRestoredSourceIsNotApplied: the target may hold the only copy of what a restore of the source
+// has undone. So nothing that is read of a restored source is written over it, whatever the reason to
+// read was.
+func TestRestoredSourceIsNotApplied(t *testing.T) {
+	const old, latest, foreign, poison = 3, 5, 7, -1
+	key := keyIn(1, 0)
+	for _, c := range []struct {
+		name   string
+		outage bool
+		begin  func(w *world, b *backedUp)
+	}{
+		{"a repair of what others wrote to the target", false, func(w *world, b *backedUp) {
+			b.arm()
+			w.hand().put("a2", key, foreign)
+		}},
+		{"a retry of a parked group", false, func(w *world, b *backedUp) {
+			w.put("a1", key, poison)
+			w.eventually("parked", func() bool { return len(w.parked()) == 1 })
+			b.arm()
+		}},
+		{"a change, after an outage", true, func(w *world, b *backedUp) {
+			b.arm()
+			w.put("a1", key, latest+1)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				b := &backedUp{Namespace: w.src, w: w, outage: c.outage}
+				w.put("a1", key, old)
+				w.begin()
+				r := w.engine(w.owner(0, 1, 2, 3), func(p *syncer.Parts) { p.Source, p.Lives = b, b.lives })
+				w.eventually("ready", w.allReady)
+				b.backup = w.src.Cluster().Backup(func() {})
+				w.put("a1", key, latest)
+				w.eventually("the latest state", func() bool { return w.target("a2", key) == latest })
+				w.eventually("ready again", w.allReady)
+				c.begin(w, b)
+				w.eventually("the restore is found", b.found)
+				<-time.After(20 * time.Second) // retries
+				if n := w.target("a2", key); n == old {
+					t.Errorf("the target holds %d, the state of the backup", n)
+				}
+				r.stop(t)
+			})
+		})
+	}
+}

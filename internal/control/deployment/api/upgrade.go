@@ -15,6 +15,7 @@ import (
 
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/control/deployment/api/status"
 	"dbcontroller.dev/internal/engine/verify"
 	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"
@@ -189,10 +190,10 @@ func backEffects(to, from string, parked deployment.ParkedCount) []string {
 	}
 	does := []string{fmt.Sprintf("go back to %s, which follows %s: what is still on its way is waited for", to, from)}
 	if parked.Waived > 0 {
-		does = append(does, fmt.Sprintf("go without what is waived (%s): %s lacks it, or has it as it was before; %s keeps it", records(parked.Waived), to, from))
+		does = append(does, fmt.Sprintf("go without what is waived (%s): %s lacks it, or has it as it was before; %s keeps it", status.Records(parked.Waived), to, from))
 	}
 	if parked.Blocking > 0 {
-		does = append(does, fmt.Sprintf("wait until nothing blocks: %s cannot be brought back to %s: see 'parked', correct or waive them", records(parked.Blocking), to))
+		does = append(does, fmt.Sprintf("wait until nothing blocks: %s cannot be brought back to %s: see 'parked', correct or waive them", status.Records(parked.Blocking), to))
 	}
 	return does
 }
@@ -241,7 +242,7 @@ func (v *Service) transformHash(s *deployment.Store, d upgradestate.Deployment, 
 		return "", nil
 	}
 	if unfollowed(d, target) && !snapshot {
-		return "", refuse(fmt.Sprintf("begin-upgrade: there is no rollback from %s to %s: %s; 'rollback --to-snapshot' goes back without what was written since", d.CurrentVersion, target, noReverseSync(d)))
+		return "", refuse(fmt.Sprintf("begin-upgrade: there is no rollback from %s to %s: %s; 'rollback --to-snapshot' goes back without what was written since", d.CurrentVersion, target, status.NoReverseSync(d)))
 	}
 	if v.cfg.Upgrades == nil || s != v.own {
 		return "", refuse(fmt.Sprintf("begin-upgrade: this controller is not configured for %s: ask one that is", s.Name()))

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -129,16 +127,18 @@ func startService(ctx context.Context, t testing.TB, service dbcontroller.Servic
 	})
 	s.eventually("the controller answers", func() error { return s.command(ctx, "get", "deployment", "--server", s.control) })
 	listening := make(chan string)
-	service.Listening = func(api, _ string) { listening <- api }
-	args := []string{"--config", s.config, "--id", "server-0", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0", "--log-level", "error"}
-	g.Go(func() error { return dbcontroller.ServeArgs(running, service, args) })
-	select {
-	case api := <-listening:
-		s.servers = append(s.servers, "http://"+api)
-	case <-ctx.Done():
-		t.Fatal("a server does not listen")
+	for i := range 2 {
+		service := s.service
+		service.Listening = func(api, _ string) { listening <- api }
+		args := []string{"--config", s.config, "--id", fmt.Sprintf("server-%d", i), "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0", "--log-level", "error"}
+		g.Go(func() error { return dbcontroller.ServeArgs(running, service, args) })
+		select {
+		case api := <-listening:
+			s.servers = append(s.servers, "http://"+api)
+		case <-ctx.Done():
+			t.Fatal("a server does not listen")
+		}
 	}
-	s.embed(running, &g)
 	s.eventually("the servers serve", func() error {
 		for _, server := range s.servers {
 			if _, err := libraryv1connect.NewLibraryServiceClient(s.http, server).ListBooks(ctx, connect.NewRequest(&v1.ListRequest{})); err != nil {
@@ -148,24 +148,6 @@ func startService(ctx context.Context, t testing.TB, service dbcontroller.Servic
 		return nil
 	})
 	return s
-}
-
-// embed runs a second server in a program with an http.Server of its own.
-func (s *system) embed(running context.Context, g *errgroup.Group) {
-	s.t.Helper()
-	log := slog.New(slog.NewJSONHandler(s.t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
-	server, err := dbcontroller.New(s.service, dbcontroller.Options{ConfigFile: s.config, ID: "server-1", Logger: log})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	api := httptest.NewServer(server.Handler())
-	s.servers = append(s.servers, api.URL)
-	g.Go(func() error { return server.Run(context.WithoutCancel(running)) })
-	g.Go(func() error {
-		defer api.Close()
-		<-running.Done()
-		return server.Close(context.WithoutCancel(running))
-	})
 }
 
 // withRoute is a service whose versions mount routes besides their APIs. The route of v2 writes

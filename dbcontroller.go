@@ -10,6 +10,8 @@
 //	dbcontroller.Serve(service)      // a server: as many as you like
 //	dbcontroller.Controller(service) // a controller, with all commands of an operator
 //
+// A program with a main function, an http.Server and a logger of its own calls New instead of Serve.
+//
 // # The server
 //
 // A server reads the configuration, connects to etcd and opens the databases that it needs. It
@@ -73,9 +75,13 @@ func Serve(s Service) {
 // with further commands. It serves until ctx ends, which it does not report as an error.
 func ServeArgs(ctx context.Context, s Service, args []string) error {
 	short := fmt.Sprintf("Serve %s in all its versions, on the active version of its database", s.Name)
-	cmd := servercli.Command(program(), short, s.Server(), serverapp.Options{Listening: s.Listening})
-	// A broken Service must fail before the server opens a port or a database.
-	cmd.PreRunE = func(*cobra.Command, []string) error { return s.check() }
+	cmd := servercli.Command(program(), short, func(ctx context.Context, f servercli.Flags) error {
+		server, err := newServer(s, f.Flags, nil, serverapp.Options{Listen: f.Listen, OperatorListen: f.OperatorListen, Listening: s.Listening})
+		if err != nil {
+			return err
+		}
+		return server.app.Serve(ctx, server.connect)
+	})
 	if s.Flags != nil {
 		own := flag.NewFlagSet(program(), flag.ContinueOnError)
 		s.Flags(own)

@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -168,6 +171,59 @@ func TestIncomplete(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v, want one line with %q", err, want)
 		}
+	}
+}
+
+// TestWrongOptions: New makes nothing of wrong options, and says in one line which they are.
+func TestWrongOptions(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const dbs = "dbs: [{namespace: secrets/VERSION, backend: mongo, apiVersion: VERSION, mongo: {endpoint: 'mongodb://127.0.0.1:1'}}]\n"
+	const deployment = "deployment: services/secrets/deployments/x\n"
+	good := deployment + strings.ReplaceAll(dbs, "VERSION", "v1")
+	api := secretsv2.File_secrets_v2_secrets_proto.Services().Get(0)
+	service := Service{Name: "secrets", Versions: []Version{version("v1", api, false)}}
+	log := slog.New(slog.DiscardHandler)
+	for want, tc := range map[string]struct {
+		service Service
+		options Options
+	}{
+		"dbcontroller.Service: it has no Versions":         {Service{}, Options{ConfigFile: file("good.yaml", good)}},
+		"dbcontroller.Options: it has no ConfigFile":       {service, Options{}},
+		"none.yaml: no such file":                          {service, Options{ConfigFile: filepath.Join(dir, "none.yaml")}},
+		"deployment":                                       {service, Options{ConfigFile: file("empty.yaml", "dbs: []\n")}},
+		"dbs: none is of a version that this program":      {service, Options{ConfigFile: file("other.yaml", deployment+strings.ReplaceAll(dbs, "VERSION", "v7"))}},
+		"tokens.txt: no such file":                         {service, Options{ConfigFile: file("tokens.yaml", good+"access: {tokens: tokens.txt, roles: {operator: ['token:a']}}\n")}},
+		"fixtures of v1: seed.jsonl:1: it is no document ": {service, Options{ConfigFile: file("fixtures.yaml", strings.Replace(good, "apiVersion: v1", "apiVersion: v1, fixtures: [{kind: secrets, file: "+file("seed.jsonl", "x")+"}]", 1))}},
+	} {
+		tc.options.Logger = log
+		server, err := New(tc.service, tc.options)
+		if server != nil || err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v, want one line with %q", err, want)
+		}
+	}
+	server, err := New(service, Options{ConfigFile: filepath.Join(dir, "good.yaml"), Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if server.TLSConfig() != nil {
+		t.Error("there is a TLS configuration without a certificate")
+	}
+	if err := server.Ready(); err == nil || err.Error() != "the server does not run yet; call again" {
+		t.Errorf("before Run: %v", err)
+	}
+	if err := server.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := server.Run(t.Context()); err == nil {
+		t.Error("it runs after Close")
 	}
 }
 

@@ -1,11 +1,19 @@
 package dbcontroller_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -39,6 +47,37 @@ func Example() {
 	}
 	dbcontroller.Serve(service)      // a server: as many as you like
 	dbcontroller.Controller(service) // a controller, with all commands of an operator
+}
+
+// A program with a main function, an http.Server and a logger of its own.
+func ExampleNew() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	server, err := dbcontroller.New(tasks.Service(), dbcontroller.Options{ConfigFile: "config.yaml", Logger: slog.Default()})
+	if err != nil {
+		log.Fatal(err) // one line that says what to correct
+	}
+	api := &http.Server{
+		Addr: ":8443", Handler: server.Handler(), TLSConfig: server.TLSConfig(),
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
+	}
+	ran := make(chan error, 1)
+	go func() {
+		defer stop() // also if the server cannot start or go on
+		ran <- server.Run(context.Background())
+	}()
+	go func() {
+		defer stop()
+		if err := api.ListenAndServeTLS("", ""); !errors.Is(err, http.ErrServerClosed) {
+			log.Print(err)
+		}
+	}()
+	<-ctx.Done()
+	limit, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := errors.Join(server.Close(limit), api.Shutdown(limit), <-ran); err != nil {
+		log.Print(err)
+	}
 }
 
 // While v2 is active, clients of v1 and of v2 work on the same records.

@@ -208,7 +208,7 @@ func playServer(ctx context.Context, s stage) error {
 	if err := flags.Parse(s.Flags); err != nil {
 		return err
 	}
-	return app.New(s.config, service.Server(), s.etcd, app.Options{
+	server, err := app.New(s.config, service.Server(), app.Options{
 		ID: s.ID, Listen: "127.0.0.1:0", OperatorListen: "127.0.0.1:0", RequestsBytes: s.Memory,
 		Wrap: func(version string, c record.Client) record.Client {
 			if version != "v1" || s.Hold == 0 {
@@ -216,5 +216,9 @@ func playServer(ctx context.Context, s stage) error {
 			}
 			return faultstore.WrapClient(c, toggle)
 		},
-	}, s.log).Run(ctx)
+	}, s.log)
+	if err != nil {
+		return err
+	}
+	return server.Serve(ctx, app.Connected(s.etcd))
 }

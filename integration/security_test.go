@@ -145,7 +145,11 @@ func (s *secured) start(t *testing.T, dir, text string, insecure ...bool) {
 	for _, id := range controllers {
 		run(controllerapp.New(cfg, registry, store, controllerapp.Options{Options: controller.Options{ID: id, StartupWait: time.Hour}, Insecure: len(insecure) > 0}, log).Run)
 	}
-	run(serverapp.New(cfg, samples.Service().Server(), store, serverapp.Options{ID: "server", Listen: listen, OperatorListen: "127.0.0.1:0", Insecure: len(insecure) > 0}, log).Run)
+	server, err := serverapp.New(cfg, samples.Service().Server(), serverapp.Options{ID: "server", Listen: listen, OperatorListen: "127.0.0.1:0", Insecure: len(insecure) > 0}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(func(ctx context.Context) error { return server.Serve(ctx, serverapp.Connected(store)) })
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for message, prefix := range map[string]string{"controller listens": "", "server runs": "server "} {

@@ -181,7 +181,7 @@ func byAPIVersion(own string, views map[string]*View) map[string]*View {
 // At its end it waits a limited time for the controllers to stop, and ends all streams. Run can be
 // called once. It returns an error at once if the controllers or fixtures of a stack are invalid.
 func (r *Runner) Run(ctx context.Context) error {
-	defer r.stopStreams()
+	defer r.EndStreams()
 	if err := errors.Join(r.checkControllers(), r.checkFixtures()); err != nil {
 		return err
 	}

@@ -119,8 +119,10 @@ func (r *Runner) flipStreams() {
 	}
 }
 
-// stopStreams ends all streams and prevents new ones.
-func (r *Runner) stopStreams() {
+// EndStreams ends all streams with UNAVAILABLE and the reason STOPPING, and prevents new ones. A
+// server that stops calls it before it waits for its requests, since a stream has no end of its own.
+// Run calls it at its end.
+func (r *Runner) EndStreams() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// stopped and the loop share one lock with beginStream. A stream that begins later is refused.

@@ -34,7 +34,11 @@ type Authenticator interface {
 
 // Certificates proves identities by client certificates that TLS has verified. The identity is the
 // SPIFFE id, or the subject if there is none.
-type Certificates struct{}
+type Certificates struct {
+	// Authorities verify the certificate of each request once more, for listeners whose TLS may
+	// trust other authorities. Nil: what TLS has verified is enough.
+	Authorities *Authorities
+}
 
 var _ Authenticator = Certificates{}
 
@@ -42,12 +46,15 @@ func (Certificates) Wants() string { return "a client certificate" }
 
 // Authenticate implements Authenticator. It checks the expiry itself, because a connection may
 // outlive its certificate.
-func (Certificates) Authenticate(_ context.Context, r *http.Request) (Identity, error) {
+func (c Certificates) Authenticate(_ context.Context, r *http.Request) (Identity, error) {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 		return Identity{}, ErrNoProof
 	}
 	// Every chain begins with the client's own certificate.
 	leaf := r.TLS.VerifiedChains[0][0]
+	if c.Authorities != nil && !c.Authorities.signed(r.TLS.PeerCertificates) {
+		return Identity{}, unproven("the client certificate is not signed by an authority that is known here")
+	}
 	if time.Now().After(leaf.NotAfter) {
 		return Identity{}, unproven("the client certificate has expired")
 	}

@@ -23,7 +23,10 @@ type GuardConfig struct {
 	// Unproven is the caller of a listener without Authenticators, with every permission. It is
 	// ignored if there are Authenticators.
 	Unproven Identity
-	Table    Table
+	// Connection replaces Unproven by an identity for each request, for listeners that are not known
+	// beforehand. An error refuses the request. Nil: Unproven.
+	Connection func(*http.Request) (Identity, error)
+	Table      Table
 	// Absent returns the answer to a known caller for a path without a row. If it is nil or returns
 	// nil, the answer is that nothing exists there.
 	Absent func(path string) *connect.Error
@@ -102,8 +105,15 @@ func (g *Guard) admit(r *http.Request) (Caller, error) {
 	if g.origin.Check(r) != nil {
 		return caller, connect.NewError(connect.CodePermissionDenied, errForeign)
 	}
+	unproven := g.cfg.Unproven
+	if g.cfg.Connection != nil {
+		var err error
+		if unproven, err = g.cfg.Connection(r); err != nil {
+			return caller, connect.NewError(connect.CodePermissionDenied, err)
+		}
+	}
 	row, known := g.cfg.Table.Row(r.URL.Path)
-	id, err := g.identify(r.Context(), r)
+	id, err := g.identify(r.Context(), r, unproven)
 	switch {
 	case err == nil:
 		caller.Identity = id
@@ -150,12 +160,12 @@ func callName(path string) string {
 }
 
 // identify asks the authenticators. The caller receives its errors.
-func (g *Guard) identify(ctx context.Context, r *http.Request) (Identity, error) {
+func (g *Guard) identify(ctx context.Context, r *http.Request, unproven Identity) (Identity, error) {
 	if len(g.cfg.Authenticators) == 0 {
-		if g.cfg.Unproven == (Identity{}) {
+		if unproven == (Identity{}) {
 			return Identity{}, errors.New("nobody can be known here")
 		}
-		return g.cfg.Unproven, nil
+		return unproven, nil
 	}
 	// A caller sends a token on purpose, but a certificate may be attached automatically. So the
 	// token decides.
@@ -166,11 +176,11 @@ func (g *Guard) identify(ctx context.Context, r *http.Request) (Identity, error)
 			continue
 		}
 		id, err := a.Authenticate(ctx, r)
-		var unproven *UnprovenError
+		var invalid *UnprovenError
 		switch {
 		case err == nil:
 			return id, nil
-		case errors.As(err, &unproven):
+		case errors.As(err, &invalid):
 			return Identity{}, err
 		// The log has the details; the caller gets none of them.
 		case !errors.Is(err, ErrNoProof):

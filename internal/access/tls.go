@@ -82,6 +82,22 @@ func openAuthorities(what, path string, log *zap.Logger, revocable bool) (*Autho
 // Pool returns the certificates of the latest readable file.
 func (a *Authorities) Pool() *x509.CertPool { return a.file.Get() }
 
+// signed reports whether an authority signs the first certificate for a client. The others may lead
+// to the authority.
+func (a *Authorities) signed(certificates []*x509.Certificate) bool {
+	if len(certificates) == 0 {
+		return false
+	}
+	between := x509.NewCertPool()
+	for _, c := range certificates[1:] {
+		between.AddCert(c)
+	}
+	_, err := certificates[0].Verify(x509.VerifyOptions{
+		Roots: a.Pool(), Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	return err == nil
+}
+
 // ServerTLS returns the TLS configuration of a listener: version 1.2 or newer, with the pair's
 // certificate at the time of each connection. clients, if not nil, sign client certificates. A
 // client may omit its certificate; the Guard decides about other proofs.

@@ -5,7 +5,8 @@
 // operator can allow it with --insecure, which is logged at each start.
 //
 // It does not decide which caller may make which call (package access), and does not define the
-// limits (package limits). Begin to read at Open and Door.Serve.
+// limits (package limits). Begin to read at Open and Door.Serve. Handler has the same checks for a
+// program that has listeners of its own.
 //
 // It is not for users and may change with any version.
 package door
@@ -15,7 +16,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"time"
@@ -26,11 +26,10 @@ import (
 
 	"dbcontroller.dev/internal/access"
 	"dbcontroller.dev/internal/base/limits"
-	"dbcontroller.dev/internal/base/memory"
-	"dbcontroller.dev/refusal"
 )
 
-// Config configures one listener.
+// Config configures one listener, or one Handler. A Handler uses neither Address and Flag nor
+// Connections and HeaderTime.
 type Config struct {
 	What    string // name in messages, such as "API port"
 	Address string // host:port
@@ -65,15 +64,29 @@ type Lock struct {
 
 // Door is an open listener. Call either Serve or Close.
 type Door struct {
-	cfg      Config
+	filter
 	listener net.Listener
-	guard    *access.Guard
 	// Warning describes the listener's insecurity for operators; empty: secure.
 	Warning string
 }
 
 // Open opens a listener, or returns a one-line reason why not.
 func Open(cfg Config) (*Door, error) {
+	cfg = cfg.complete()
+	l, err := net.Listen("tcp", cfg.Address)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; give another address with %s", cfg.What, err, cfg.Flag)
+	}
+	d := &Door{filter: filter{cfg: cfg}, listener: l}
+	// The address decides whether the listener is local, so listen first. Nothing is served yet.
+	if err := d.lock(); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return d, nil
+}
+
+// complete replaces zero values by their meaning.
+func (cfg Config) complete() Config {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
@@ -87,16 +100,7 @@ func Open(cfg Config) (*Door, error) {
 	cfg.HeaderTime = or(cfg.HeaderTime, limits.HeaderTime)
 	cfg.BodyTime = or(cfg.BodyTime, limits.BodyTime)
 	cfg.WriteTime = or(cfg.WriteTime, limits.WriteTime)
-	l, err := net.Listen("tcp", cfg.Address)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w; give another address with %s", cfg.What, err, cfg.Flag)
-	}
-	d := &Door{cfg: cfg, listener: l}
-	// The address decides whether the listener is local, so listen first. Nothing is served yet.
-	if err := d.lock(); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return d, nil
+	return cfg
 }
 
 func or[T int | int64 | time.Duration](n, otherwise T) T {
@@ -110,15 +114,7 @@ func or[T int | int64 | time.Duration](n, otherwise T) T {
 func (d *Door) lock() error {
 	lock := d.cfg.Lock
 	loopback := d.listener.Addr().(*net.TCPAddr).IP.IsLoopback()
-	missing := ""
-	switch {
-	case lock.KeyPair == nil && len(lock.Authenticators) == 0:
-		missing = "TLS and identities"
-	case lock.KeyPair == nil:
-		missing = "TLS"
-	case len(lock.Authenticators) == 0:
-		missing = "identities"
-	}
+	missing := lock.missing(lock.KeyPair != nil)
 	// On loopback only local users can connect, so proofs are optional.
 	unproven := access.Loopback
 	if missing != "" && !loopback {
@@ -133,20 +129,20 @@ func (d *Door) lock() error {
 		}
 		d.cfg.Log.Warn("insecure", zap.String("what", d.Warning))
 	}
-	// Also on loopback: a browser of this machine may run a foreign page.
-	names := access.Names{Hosts: lock.Hosts, Origins: lock.Origins}
-	if lock.KeyPair != nil {
-		names.Certificate = lock.KeyPair.Leaf
+	return d.guarded(access.GuardConfig{Authenticators: lock.Authenticators, Unproven: unproven})
+}
+
+// missing names what other machines' connections lack to be secure; empty: nothing.
+func (l *Lock) missing(encrypted bool) string {
+	switch {
+	case !encrypted && len(l.Authenticators) == 0:
+		return "TLS and identities"
+	case !encrypted:
+		return "TLS"
+	case len(l.Authenticators) == 0:
+		return "identities"
 	}
-	var err error
-	d.guard, err = access.NewGuard(access.GuardConfig{
-		Authenticators: lock.Authenticators, Policy: lock.Policy, Unproven: unproven, Table: d.cfg.Table, Absent: d.cfg.Absent, Rest: d.cfg.Rest,
-		Names: names, Audit: lock.Audit, Log: d.cfg.Log,
-	})
-	if err != nil {
-		return fmt.Errorf("%s: %w", d.cfg.What, err)
-	}
-	return nil
+	return ""
 }
 
 // Addr returns the listener's address.
@@ -167,8 +163,7 @@ func (d *Door) Close() error { return d.listener.Close() }
 // ctx's error after a clean end.
 func (d *Door) Serve(ctx context.Context, h http.Handler) error {
 	s := &http.Server{
-		// The order matters: limits first, then the guard, then memory for known callers only.
-		Handler:           d.bounded(d.guard.Handler(d.reserved(h))),
+		Handler:           d.handler(h),
 		ReadHeaderTimeout: d.cfg.HeaderTime,
 		IdleTimeout:       limits.IdleTime,
 		MaxHeaderBytes:    limits.HeaderBytes,
@@ -201,168 +196,4 @@ func (d *Door) Serve(ctx context.Context, h http.Handler) error {
 	}
 	<-served //nolint:errcheck // the server was shut down
 	return ctx.Err()
-}
-
-// bounded limits the resources of one request and of all requests together.
-func (d *Door) bounded(next http.Handler) http.Handler {
-	running := make(chan struct{}, d.cfg.Requests)
-	budget := memory.NewBudget(d.cfg.BodiesBytes)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case running <- struct{}{}:
-			defer func() { <-running }()
-		default:
-			busy(w, r)
-			return
-		}
-		rc := http.NewResponseController(w)
-		share := budget.Share(limits.ShareBytes)
-		defer share.End()
-		// Until the caller is known, leave the operators' part free.
-		share.Leave(d.cfg.BodiesBytes / limits.OperatorShare)
-		r = r.WithContext(memory.With(r.Context(), share)) // handlers take their memory from it, too
-		if r.Body != nil && r.Body != http.NoBody {
-			b := &body{ReadCloser: http.MaxBytesReader(w, r.Body, d.cfg.BodyBytes), rc: rc, share: share, becomes: d.becomes(encodings(r.Header)...)}
-			// An error here and below means that the connection is gone.
-			_ = rc.SetReadDeadline(time.Now().Add(d.cfg.BodyTime))
-			r.Body = b
-		}
-		next.ServeHTTP(&patient{ResponseWriter: w, rc: rc, most: d.cfg.WriteTime}, r)
-	})
-}
-
-// reserved keeps a share of the requests and of their memory for operators. Some calls of viewers
-// and applications wait for minutes, and must not lock out an operator. A listener without
-// operators needs no such share.
-//
-// It runs behind the guard. A request may wait there for an issuer, and must not hold memory before
-// the guard knows its caller.
-func (d *Door) reserved(next http.Handler) http.Handler {
-	others := make(chan struct{}, max(1, d.cfg.Requests-d.cfg.Requests/limits.OperatorShare))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		share := memory.Of(r.Context())
-		if c, ok := access.CallerOf(r.Context()); ok && c.May(access.Operator) {
-			// An operator may use the reserved part of the memory.
-			share.Leave(0)
-		} else {
-			select {
-			case others <- struct{}{}:
-				defer func() { <-others }()
-			default:
-				busy(w, r)
-				return
-			}
-		}
-		if n := d.inURL(r); n > 0 && !share.Reserve(n) {
-			busy(w, r)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// busy refuses a request that exceeds a limit. The client may retry after a second.
-func busy(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Retry-After", "1")
-	refusal.Write(w, r, refusal.New(refusal.Busy, errors.New("too many requests at the same time: try again")))
-}
-
-// inURL returns the memory for a request's message in its URL, which Connect uses with GET.
-func (d *Door) inURL(r *http.Request) int64 {
-	if r.Method != http.MethodGet || r.URL.RawQuery == "" {
-		return 0
-	}
-	query := r.URL.Query() // decoded like Connect, so no other spelling passes
-	if !query.Has("message") {
-		return 0
-	}
-	return d.becomes(query["compression"]...)(int64(len(r.URL.RawQuery)))
-}
-
-// encodings returns the compressions that a header announces.
-func encodings(h http.Header) (all []string) {
-	for _, name := range []string{"Content-Encoding", "Connect-Content-Encoding", "Grpc-Encoding"} {
-		all = append(all, h.Values(name)...)
-	}
-	return all
-}
-
-// gzipRatio is the most bytes that one byte of gzip can expand to: deflate encodes 258 bytes in two
-// bits.
-const gzipRatio = 1032
-
-// becomes returns a function from the bytes of a message as sent to the memory for it.
-func (d *Door) becomes(encodings ...string) func(sent int64) int64 {
-	ratio := int64(1)
-	for _, e := range encodings {
-		switch e {
-		case "", "identity":
-		case "gzip":
-			ratio = max(ratio, gzipRatio)
-		default:
-			ratio = d.cfg.BodyBytes // unknown: one byte may expand to the maximum
-		}
-	}
-	return func(sent int64) int64 {
-		return limits.BodyCopies * max(sent, min(sent*ratio, d.cfg.BodyBytes))
-	}
-}
-
-// body is a request's body with a deadline and a budget of memory.
-type body struct {
-	io.ReadCloser
-	rc      *http.ResponseController
-	share   *memory.Share
-	becomes func(sent int64) int64
-	sent    int64 // bytes read so far
-}
-
-// noRoom is the error for the reader of a body. Connect sends it to the client unchanged.
-func noRoom() error {
-	return refusal.New(refusal.Busy, errors.New("too many large requests at the same time: try again"))
-}
-
-func (b *body) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	before := b.becomes(b.sent)
-	// Reserve before the reader gets the bytes: it decompresses and decodes them at once.
-	if b.sent += int64(n); !b.share.Reserve(b.becomes(b.sent) - before) {
-		return 0, noRoom()
-	}
-	if err == io.EOF {
-		// The body is complete, so the handler may take its time. After any other error the
-		// deadline stays, because the server still reads the rest.
-		_ = b.rc.SetReadDeadline(time.Time{})
-	}
-	return n, err
-}
-
-// patient writes to a slow reader, with a deadline for each write.
-type patient struct {
-	http.ResponseWriter
-	rc   *http.ResponseController
-	most time.Duration
-}
-
-func (p *patient) Write(b []byte) (int, error) {
-	defer p.until()()
-	return p.ResponseWriter.Write(b)
-}
-
-func (p *patient) Flush() { _ = p.FlushError() }
-
-// FlushError implements the optional interface of http.ResponseController.
-func (p *patient) FlushError() error {
-	defer p.until()()
-	return p.rc.Flush()
-}
-
-// Unwrap gives http.ResponseController access to the connection.
-func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
-
-// until sets the write deadline and returns a function that removes it. Between writes, a stream
-// may be silent for any time.
-func (p *patient) until() func() {
-	_ = p.rc.SetWriteDeadline(time.Now().Add(p.most))
-	return func() { _ = p.rc.SetWriteDeadline(time.Time{}) }
 }

@@ -53,7 +53,7 @@ func FuzzBodies(f *testing.F) {
 			got = int64(len(req.Msg.GetValue()))
 			return connect.NewResponse(&emptypb.Empty{}), nil
 		}, connect.WithReadMaxBytes(most), connect.WithIdempotency(connect.IdempotencyNoSideEffects))
-		d := &Door{cfg: Config{BodyBytes: most}}
+		d := &filter{cfg: Config{BodyBytes: most}}
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/x", bytes.NewReader(sent))
 		if get {
 			r = httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/x", http.NoBody)

@@ -1,6 +1,5 @@
-// Package zaplog connects log/slog, which packages for users log with, to the zap logger of our
-// programs: it passes the records of an slog.Logger on to a zap.Logger. It configures neither. Begin to
-// read at New.
+// Package zaplog lets packages for users log by log/slog while our programs log by zap. New passes what
+// an slog.Logger gets on to a zap.Logger, and From does the reverse. The package configures neither.
 //
 // It is not for users and may change with any version.
 package zaplog

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"dbcontroller.dev/internal/control/deployment/api"
+	"dbcontroller.dev/internal/control/deployment/api/status"
 	"dbcontroller.dev/internal/engine/collections"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
@@ -113,7 +113,7 @@ func (p *plan) fencesOf(ctx context.Context, version string, kinds []scratchKind
 				}
 				continue
 			}
-			guarantee := api.FenceGuarantee(string(class))
+			guarantee := status.FenceGuarantee(string(class))
 			// Only the validator class lets some late writes pass, so only that needs a reason.
 			if class != record.FenceValidator {
 				p.ok("fence", version+"/"+k.kind, "class %s: %s", class, guarantee)

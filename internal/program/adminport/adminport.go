@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/pprof"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -58,36 +59,21 @@ func Paths(profiles bool, pages ...Page) access.Table {
 	return t
 }
 
-// Listen opens the port. ready returns nil if the process can work, and otherwise the reason. The
-// caller calls Run, or Close without Run.
-func Listen(cfg Config, ready func() error, pages []Page, cs ...prometheus.Collector) (*Port, error) {
-	reg := prometheus.NewRegistry()
-	for _, c := range append(cs, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})) {
-		if err := reg.Register(c); err != nil {
-			return nil, fmt.Errorf("operator port: metrics: %w", err)
-		}
-	}
-	p := &Port{mux: http.NewServeMux(), health: http.NewServeMux()}
-	// Health and metrics are on both ports, so that probes keep working without the second one.
-	for _, mux := range []*http.ServeMux{p.mux, p.health} {
-		mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-		mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { answerReady(w, r, ready()) })
-		// The limit keeps slow clients from piling up scrapes.
-		mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{MaxRequestsInFlight: 10}))
-	}
-	for _, page := range pages {
-		p.mux.Handle("GET "+page.Path, page.Handler)
-	}
-	if cfg.Profiles {
-		p.mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-		p.mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-		p.mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-		p.mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-		p.mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	}
+// Content is what a port shows.
+type Content struct {
+	Ready   func() error // returns nil if the process can work, and otherwise the reason
+	Pages   []Page
+	Metrics []prometheus.Collector
+}
+
+// Listen opens the port. The caller calls Run, or Close without Run.
+func Listen(cfg Config, content Content) (*Port, error) {
+	p := &Port{}
 	var err error
-	p.door, err = door.Open(door.Config{What: "operator port", Address: cfg.Address, Flag: "--operator-listen",
-		Lock: cfg.Lock, Table: Paths(cfg.Profiles, pages...), Log: cfg.Log})
+	if p.mux, p.health, err = content.muxes(cfg.Profiles); err != nil {
+		return nil, err
+	}
+	p.door, err = door.Open(cfg.door(content))
 	if err != nil || cfg.Metrics == "" {
 		return p, err
 	}
@@ -98,6 +84,50 @@ func Listen(cfg Config, ready func() error, pages []Page, cs ...prometheus.Colle
 		return nil, errors.Join(err, p.door.Close())
 	}
 	return p, nil
+}
+
+// Handler returns the pages of a port for an http.Server of the program (door.Handler).
+func Handler(cfg Config, content Content) (h http.Handler, warnings []string, err error) {
+	mux, _, err := content.muxes(cfg.Profiles)
+	if err != nil {
+		return nil, nil, err
+	}
+	return door.Handler(cfg.door(content), mux)
+}
+
+// door returns the settings of the port's listener or handler.
+func (cfg Config) door(content Content) door.Config {
+	return door.Config{What: "operator port", Address: cfg.Address, Flag: "--operator-listen",
+		Lock: cfg.Lock, Table: Paths(cfg.Profiles, content.Pages...), Log: cfg.Log}
+}
+
+// muxes returns all pages, and those for probes and Prometheus alone.
+func (c Content) muxes(profiles bool) (all, health *http.ServeMux, err error) {
+	reg := prometheus.NewRegistry()
+	for _, m := range append(slices.Clone(c.Metrics), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})) {
+		if err := reg.Register(m); err != nil {
+			return nil, nil, fmt.Errorf("operator port: metrics: %w", err)
+		}
+	}
+	all, health = http.NewServeMux(), http.NewServeMux()
+	// Health and metrics are on both ports, so that probes keep working without the second one.
+	for _, mux := range []*http.ServeMux{all, health} {
+		mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+		mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { answerReady(w, r, c.Ready()) })
+		// The limit keeps slow clients from piling up scrapes.
+		mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{MaxRequestsInFlight: 10}))
+	}
+	for _, page := range c.Pages {
+		all.Handle("GET "+page.Path, page.Handler)
+	}
+	if profiles {
+		all.HandleFunc("GET /debug/pprof/", pprof.Index)
+		all.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+		all.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		all.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+		all.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
+	return all, health, nil
 }
 
 // answerReady shows the reason only to callers with the role of a viewer. Others learn only that

@@ -59,11 +59,25 @@ type Process struct {
 	ID     string
 	// Embedded reports that etcd runs in a process of this machine, for this machine only.
 	Embedded bool
+	flags    Flags
 	close    []func() error
 }
 
 // Start loads the configuration and connects to etcd. It returns one error that names the mistake.
 func Start(ctx context.Context, f Flags) (*Process, error) {
+	p, err := Load(f)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Connect(ctx); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Load checks the flags and reads the configuration. It opens nothing, so a Process that never
+// connects needs no Close.
+func Load(f Flags) (*Process, error) {
 	if f.Config == "" {
 		return nil, errors.New("no configuration given: use --config FILE")
 	}
@@ -79,7 +93,7 @@ func Start(ctx context.Context, f Flags) (*Process, error) {
 	if cfg.Etcd, err = merge(cfg.Etcd, f.Etcd); err != nil {
 		return nil, err
 	}
-	p := &Process{Config: cfg, ID: f.ID, Log: NewLogger(level)}
+	p := &Process{Config: cfg, ID: f.ID, Log: NewLogger(level), flags: f}
 	if p.ID == "" {
 		host, _ := os.Hostname() // a name without the host is good enough
 		p.ID = strings.ToLower(fmt.Sprintf("%s-%d-%.6s", host, os.Getpid(), rand.Text()))
@@ -87,12 +101,17 @@ func Start(ctx context.Context, f Flags) (*Process, error) {
 	if f.EmbeddedEtcd && f.Host == nil {
 		return nil, fmt.Errorf("--embedded-etcd: no etcd is built into this program: run 'dbcontroller etcd --config %s' next to it, or name etcd.endpoints there", f.Config)
 	}
-	if err := p.connect(ctx, f); err != nil {
+	return p, nil
+}
+
+// Connect opens the coordination store.
+func (p *Process) Connect(ctx context.Context) error {
+	if err := p.connect(ctx, p.flags); err != nil {
 		// An etcd that was started for this process must not outlive the failed start.
 		p.Close()
-		return nil, err
+		return err
 	}
-	return p, nil
+	return nil
 }
 
 // connect opens the coordination store: hosted by this process, or configured, or found in the data

@@ -15,6 +15,7 @@ import (
 	"dbcontroller.dev/internal/access"
 	"dbcontroller.dev/internal/base/limits"
 	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/control/deployment/api/status"
 	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/upgradestate"
 )
@@ -189,7 +190,7 @@ func (v *Service) RegisterClient(ctx context.Context, req *connect.Request[pb.Re
 		return nil, fmt.Errorf("register client: %w", err)
 	}
 	return connect.NewResponse(&pb.RegisterClientResponse{
-		ClientId: id, TtlMs: int32(ttl.Milliseconds()), Location: locationOf(d),
+		ClientId: id, TtlMs: int32(ttl.Milliseconds()), Location: status.Location(d),
 	}), nil
 }
 

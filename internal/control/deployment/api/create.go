@@ -12,6 +12,7 @@ import (
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/base/limits"
 	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/control/deployment/api/status"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -50,7 +51,7 @@ func (v *Service) CreateDeployment(ctx context.Context, req *connect.Request[pb.
 	if req.Msg.RingSize != 0 && d.RingSize != int(req.Msg.RingSize) {
 		return nil, refuse("create: " + s.Name() + " has a ring of " + itoa(int64(d.RingSize)) + " already, and it cannot change to " + itoa(int64(req.Msg.RingSize)))
 	}
-	shown := recordStatus(d)
+	shown := status.OfRecord(d)
 	if created {
 		shown.Effects = []string{fmt.Sprintf("create %s at %s, with a ring of %d", s.Name(), d.CurrentVersion, d.RingSize)}
 	} else {

@@ -16,7 +16,8 @@
 //
 // # Where to begin
 //
-// Service in service.go, change in verbs.go, which all changing calls use, and Status in status.go.
+// Service in service.go, and change in verbs.go, which all changing calls use. Package status describes
+// a deployment in answers.
 //
 // It is not for users and may change with any version.
 package api

@@ -9,7 +9,7 @@ import (
 
 	"dbcontroller.dev/internal/access"
 	"dbcontroller.dev/internal/control/deployment"
-	"dbcontroller.dev/internal/control/deployment/api"
+	"dbcontroller.dev/internal/control/deployment/api/status"
 	"dbcontroller.dev/internal/control/deployment/deploymenttest"
 	"dbcontroller.dev/upgradestate"
 )
@@ -69,7 +69,7 @@ func TestHistoryIsExportedBeforeItIsDropped(t *testing.T) {
 			t.Errorf("exported as number %d by %s: %+v", i, e.LoggerName, entry)
 		}
 	}
-	if got := api.Status(deployment.State{Record: d}, api.Process{}).GetHistoryDropped(); got != int64(d.HistoryDropped) {
+	if got := status.Of(deployment.State{Record: d}, status.Process{}).GetHistoryDropped(); got != int64(d.HistoryDropped) {
 		t.Errorf("the status says that %d were dropped", got)
 	}
 }

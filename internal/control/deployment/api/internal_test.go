@@ -11,6 +11,7 @@ import (
 
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/control/deployment/api/status"
 	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/refusal"
@@ -86,7 +87,7 @@ func TestLocationWhileASourceIsLeft(t *testing.T) {
 	kinds := func(hidden bool) []upgradestate.Kind {
 		return []upgradestate.Kind{{Kind: "packages", Physical: "packages.n3", Fixed: true, Hidden: hidden}}
 	}
-	at := locationOf(upgradestate.Deployment{
+	at := status.Location(upgradestate.Deployment{
 		CurrentVersion: "v2",
 		Namespaces: []upgradestate.Namespace{
 			{Version: "v1", Location: "mongo:one", Kinds: kinds(true)}, {Version: "v2", Location: "mongo:two", Kinds: kinds(true)},

@@ -10,14 +10,6 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// policyOf returns a policy as the API has it.
-func policyOf(p upgradestate.Policy) *pb.SwitchPolicy {
-	return &pb.SwitchPolicy{
-		Hold: p.Hold, DeadlineMs: p.DeadlineMillis, MaxPauseMs: p.MaxPauseMillis,
-		MaxHoldMs: p.MaxHoldMillis, Retries: int32(p.Retries),
-	}
-}
-
 // policy returns the requested policy, with the configured values in place of zero fields. A
 // running upgrade is compared only with the requested fields, because its policy may have changed
 // since.

@@ -16,6 +16,7 @@ import (
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller.dev/internal/base/limits"
 	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/control/deployment/api/status"
 	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/internal/engine/verify"
 	"dbcontroller.dev/upgradestate"
@@ -180,7 +181,7 @@ func (v *Service) answer(ctx context.Context, s *deployment.Store, d upgradestat
 
 // status returns the status of a deployment, with this process's own information.
 func (v *Service) status(s *deployment.Store, now deployment.State) *pb.Deployment {
-	p := Process{Waits: v.waits(s)}
+	p := status.Process{Waits: v.waits(s)}
 	if v.cfg.RollbackLacks != nil && s.Name() == v.own.Name() {
 		p.Lacks = v.cfg.RollbackLacks(now.Record)
 	}
@@ -193,7 +194,7 @@ func (v *Service) status(s *deployment.Store, now deployment.State) *pb.Deployme
 	if v.cfg.Encryption != nil && s.Name() == v.own.Name() {
 		p.Encryption = v.cfg.Encryption()
 	}
-	return Status(now, p)
+	return status.Of(now, p)
 }
 
 const (
@@ -249,7 +250,7 @@ func (v *Service) ListDeployments(ctx context.Context, _ *connect.Request[pb.Lis
 	res := &pb.ListDeploymentsResponse{}
 	for _, d := range ds {
 		// Lists show the record alone: the rest would take several reads for each deployment.
-		res.Deployments = append(res.Deployments, recordStatus(d))
+		res.Deployments = append(res.Deployments, status.OfRecord(d))
 	}
 	for _, name := range slices.Sorted(maps.Keys(unreadable)) {
 		res.Unreadable = append(res.Unreadable, &pb.ListDeploymentsResponse_Unreadable{Name: name, Reason: unreadable[name].Error()})
@@ -276,7 +277,7 @@ func (v *Service) ListParked(ctx context.Context, req *connect.Request[pb.ListPa
 	}
 	res := &pb.ListParkedResponse{}
 	for _, p := range list {
-		res.Parked = append(res.Parked, parkedStatus(p))
+		res.Parked = append(res.Parked, status.Parked(p))
 	}
 	return connect.NewResponse(res), nil
 }

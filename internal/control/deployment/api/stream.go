@@ -12,6 +12,7 @@ import (
 	"dbcontroller.dev/internal/access"
 	"dbcontroller.dev/internal/base/limits"
 	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/control/deployment/api/status"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -119,5 +120,5 @@ func (v *Service) GetLocation(ctx context.Context, req *connect.Request[pb.GetLo
 	if err != nil {
 		return nil, err
 	}
-	return connect.NewResponse(locationOf(d)), nil
+	return connect.NewResponse(status.Location(d)), nil
 }

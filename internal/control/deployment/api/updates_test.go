@@ -8,7 +8,7 @@ import (
 
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/control/deployment"
-	"dbcontroller.dev/internal/control/deployment/api"
+	"dbcontroller.dev/internal/control/deployment/api/status"
 	"dbcontroller.dev/internal/engine/backfill"
 	"dbcontroller.dev/upgradestate"
 )
@@ -29,12 +29,12 @@ func TestUpdateStatus(t *testing.T) {
 		}
 		return sp
 	}
-	got := api.Status(deployment.State{Record: d, Updating: []backfill.Progress{
+	got := status.Of(deployment.State{Record: d, Updating: []backfill.Progress{
 		{Owner: "other run", ID: "d-0", Total: 999, Shards: []backfill.ShardProgress{shard(1, 1000, 1000, 0)}, Waits: "nothing"},
 		{Owner: "before", ID: "d-1", Total: 50, Shards: []backfill.ShardProgress{shard(2, 1, 1, 0)}},
 		{Owner: "c1", ID: "d-1", Total: 50, Shards: []backfill.ShardProgress{shard(0, 10, 4, 0), shard(1, 5, 5, 2), shard(2, 7, 3, 0)}, Problem: "connection reset"},
 		{Owner: "c2", ID: "d-1", Waits: "controller c2 has no task fill"},
-	}}, api.Process{}).GetUpdate()
+	}}, status.Process{}).GetUpdate()
 	want := &pb.DataUpdate{
 		Id: "d-1", Name: "fill", Version: "v1", Kind: "items", DoneShards: 1, Seen: 22, Changed: 12, Total: 50,
 		LastError: "2 records failed, such as a: it is bad; connection reset; controller c2 has no task fill",
@@ -43,7 +43,7 @@ func TestUpdateStatus(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	d.Update = nil
-	if got := api.Status(deployment.State{Record: d}, api.Process{}).GetUpdate(); got != nil {
+	if got := status.Of(deployment.State{Record: d}, status.Process{}).GetUpdate(); got != nil {
 		t.Errorf("without a run: %v", got)
 	}
 }
@@ -56,7 +56,7 @@ func TestEncryptionStatus(t *testing.T) {
 	d.Namespaces = []upgradestate.Namespace{{Version: "v1", DeclinedKey: "a003"}, {Version: "v2"}}
 	d.Update = &upgradestate.Update{ID: "d-1", Name: upgradestate.RotateKeys, Version: "v1", Kind: "b", Hash: "h", Key: "a002", Step: 1, Rest: []string{"c"}}
 	known := map[string]*pb.Encryption{"v1": {Key: "a002", Keys: []string{"a001", "a002"}, Active: "a002"}}
-	got := api.Status(deployment.State{Record: d}, api.Process{Encryption: known})
+	got := status.Of(deployment.State{Record: d}, status.Process{Encryption: known})
 	wantUpdate := &pb.DataUpdate{Id: "d-1", Name: "rotate-keys", Version: "v1", Kind: "b", Key: "a002", DoneKinds: 1, Kinds: 3}
 	if diff := cmp.Diff(wantUpdate, got.GetUpdate(), protocmp.Transform()); diff != "" {
 		t.Errorf("update (-want +got):\n%s", diff)

@@ -14,6 +14,7 @@ import (
 
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/control/deployment/api/status"
 	"dbcontroller.dev/internal/engine/verify"
 	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"
@@ -152,10 +153,10 @@ func backEffects(to, from string, parked deployment.ParkedCount) []string {
 	}
 	does := []string{fmt.Sprintf("return to %s, which follows %s: it waits for changes that are not applied yet", to, from)}
 	if parked.Waived > 0 {
-		does = append(does, fmt.Sprintf("leave out waived records (%s): %s lacks them or has an earlier state; %s keeps them", records(parked.Waived), to, from))
+		does = append(does, fmt.Sprintf("leave out waived records (%s): %s lacks them or has an earlier state; %s keeps them", status.Records(parked.Waived), to, from))
 	}
 	if parked.Blocking > 0 {
-		does = append(does, fmt.Sprintf("wait until nothing blocks: %s cannot be migrated back to %s: see 'parked', fix or waive them", records(parked.Blocking), to))
+		does = append(does, fmt.Sprintf("wait until nothing blocks: %s cannot be migrated back to %s: see 'parked', fix or waive them", status.Records(parked.Blocking), to))
 	}
 	return does
 }
@@ -204,7 +205,7 @@ func (v *Service) transformHash(s *deployment.Store, d upgradestate.Deployment, 
 		return "", nil
 	}
 	if unfollowed(d, target) && !snapshot {
-		return "", refuse(fmt.Sprintf("begin-upgrade: there is no rollback from %s to %s: %s; 'rollback --to-snapshot' returns without the later writes", d.CurrentVersion, target, noReverseSync(d)))
+		return "", refuse(fmt.Sprintf("begin-upgrade: there is no rollback from %s to %s: %s; 'rollback --to-snapshot' returns without the later writes", d.CurrentVersion, target, status.NoReverseSync(d)))
 	}
 	if v.cfg.Upgrades == nil || s != v.own {
 		return "", refuse(fmt.Sprintf("begin-upgrade: this controller is not configured for %s: ask a controller that is", s.Name()))

@@ -10,6 +10,7 @@ import (
 
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/control/deployment/api/status"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
@@ -46,7 +47,7 @@ func (v *Service) WaiveParked(ctx context.Context, req *connect.Request[pb.Waive
 		if err := noteRepeat(ctx, s, req.Msg, "waive: "+kind+"/"+key+" is waived already"); err != nil {
 			return nil, err
 		}
-		return connect.NewResponse(parkedStatus(list[at])), nil
+		return connect.NewResponse(status.Parked(list[at])), nil
 	}
 	if blocks >= 0 {
 		// First the history, then the waiver: see above.
@@ -62,7 +63,7 @@ func (v *Service) WaiveParked(ctx context.Context, req *connect.Request[pb.Waive
 	if err != nil {
 		return nil, err
 	}
-	return connect.NewResponse(parkedStatus(p)), nil
+	return connect.NewResponse(status.Parked(p)), nil
 }
 
 // shorten cuts a text for the history, because a key may be long.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
@@ -40,7 +41,7 @@ func (a *App) open() (*doors, error) {
 	// Open every listener before the controller starts, so that a wrong address changes nothing.
 	if err == nil {
 		d.port, err = adminport.Listen(adminport.Config{Address: a.opts.OperatorListen, Metrics: a.cfg.Metrics, Profiles: a.cfg.Profiles,
-			Lock: lock, Log: a.log}, a.controller.Ready, nil, a.controller.Metrics())
+			Lock: lock, Log: a.log}, adminport.Content{Ready: a.controller.Ready, Metrics: []prometheus.Collector{a.controller.Metrics()}})
 	}
 	if err != nil {
 		d.close()

@@ -6,7 +6,7 @@
 // then be outdated, and the database refuses writes that rest on it.
 //
 // The package does not own flags (see package cli) or the handlers of a service. Begin to read at
-// App.Run.
+// App.Serve, and at App.Run for programs with an http.Server of their own.
 //
 // It is not for users and may change with any version.
 package app
@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
@@ -78,30 +79,54 @@ type Options struct {
 	Wrap func(version string, c record.Client) record.Client
 }
 
-// App is one server process.
+// App is one server. New makes it, and one of Serve and Run runs it, once.
 type App struct {
 	cfg     config.Config
 	service Service
 	opts    Options
-	store   coord.Store
 	log     *zap.Logger
+	lock    *door.Lock
+	start   map[string][]record.Record // configured fixtures, by API version
+	usage   *apiversion.Usage
+	// warnings describe the insecurity of Handler and Operator.
+	warnings []string
+	runner   atomic.Pointer[vrunner.Runner] // nil until the server runs
+	ready    atomic.Pointer[func() error]   // nil until the server runs
+	life
 }
 
-// New makes a server. The caller closes the coordination store. Databases of versions that the
-// service does not serve are ignored with a warning.
-func New(cfg config.Config, service Service, store coord.Store, opts Options, log *zap.Logger) *App {
-	a := &App{cfg: cfg, service: service, opts: opts, store: store, log: log.With(zap.String("server", opts.ID))}
+// New checks the configuration and makes a server. It opens nothing, neither ports nor connections.
+// Databases of versions that the service does not serve are ignored with a warning.
+func New(cfg config.Config, service Service, opts Options, log *zap.Logger) (*App, error) {
+	a := &App{cfg: cfg, service: service, opts: opts, log: log.With(zap.String("server", opts.ID)), life: newLife(),
+		usage: apiversion.NewUsage(apiversion.UsageConfig{Services: service.APIs})}
 	a.cfg.DBs = nil
+	var unserved []string
 	for _, db := range cfg.DBs {
 		if slices.Contains(service.Versions, db.APIVersion) {
 			a.cfg.DBs = append(a.cfg.DBs, db)
 			continue
 		}
-		// A newer build serves this version. No switch goes to a version that a live server lacks.
-		a.log.Warn("the configuration has a version that this program does not serve: no switch to it begins while this server runs",
-			zap.String("version", db.APIVersion), zap.Strings("served", service.Versions))
+		unserved = append(unserved, db.APIVersion)
 	}
-	return a
+	if len(a.cfg.DBs) == 0 {
+		return nil, fmt.Errorf("dbs: no entry has a version that this program serves (%s): correct apiVersion in %s",
+			strings.Join(service.Versions, ", "), filepath.Base(cfg.Path))
+	}
+	var err error
+	if a.start, err = fixtures(a.cfg.DBs, service.Kinds); err != nil {
+		return nil, err
+	}
+	if a.lock, err = lock.New(a.cfg.Access, opts.Insecure, a.log); err != nil {
+		return nil, err
+	}
+	// A newer build serves these versions. No switch goes to a version that a live server lacks.
+	for _, version := range unserved {
+		a.log.Warn("the configuration has a version that this program does not serve: no switch to it begins while this server runs",
+			zap.String("version", version), zap.Strings("served", service.Versions))
+	}
+	service.warnOfReads(a.log)
+	return a, nil
 }
 
 // Table returns the access rules of the API: every method of the service requires the role of an
@@ -119,80 +144,125 @@ func Pages(usage http.Handler) []adminport.Page {
 	return []adminport.Page{{Path: "/usage", Least: access.Viewer, Handler: usage}}
 }
 
-// Run serves until ctx ends and then returns nil.
-func (a *App) Run(ctx context.Context) error {
-	if len(a.cfg.DBs) == 0 {
-		return fmt.Errorf("dbs: no entry has a version that this program serves (%s): correct apiVersion in %s",
-			strings.Join(a.service.Versions, ", "), filepath.Base(a.cfg.Path))
-	}
-	a.service.warnOfReads(a.log)
-	start, err := fixtures(a.cfg.DBs, a.service.Kinds)
-	if err != nil {
-		return err
-	}
-	lock, err := lock.New(a.cfg.Access, a.opts.Insecure, a.log)
-	if err != nil {
-		return err
-	}
-	api, err := door.Open(door.Config{What: "API port", Address: a.opts.Listen, Flag: "--listen", Lock: lock, Table: Table(a.service.APIs),
+// door returns the settings of the API's listener or handler.
+func (a *App) door() door.Config {
+	return door.Config{What: "API port", Address: a.opts.Listen, Flag: "--listen", Lock: a.lock, Table: Table(a.service.APIs),
 		// The service may mount further routes, which the access table cannot list.
 		Absent: apiversion.NewRange(a.service.APIs, nil).Refusal, Rest: access.Application, Unencrypted2: true,
 		Connections: limits.ServerConnections, Requests: limits.ServerRequests, BodyBytes: limits.ServerRequestBytes,
-		BodiesBytes: cmp.Or(a.opts.RequestsBytes, limits.ServerRequestsBytes), Log: a.log})
-	if err != nil {
-		return err
+		BodiesBytes: cmp.Or(a.opts.RequestsBytes, limits.ServerRequestsBytes), Log: a.log}
+}
+
+// operator returns the content of the operator port.
+func (a *App) operator() (adminport.Config, adminport.Content) {
+	return adminport.Config{Address: a.opts.OperatorListen, Profiles: a.cfg.Profiles, Lock: a.lock, Log: a.log},
+		adminport.Content{Ready: a.Ready, Pages: Pages(a.usage), Metrics: []prometheus.Collector{&metrics{runner: a.runner.Load}, UsageMetrics(a.usage)}}
+}
+
+// Ready returns nil if the server can serve, and otherwise the reason.
+func (a *App) Ready() error {
+	ready := a.ready.Load()
+	switch {
+	case a.refuses():
+		return errStopped
+	case ready == nil:
+		return errNotRunning
 	}
-	defer api.Close() //nolint:errcheck // closed by the server as well
-	deployments := deployment.New(a.store, a.cfg.Deployment, deployment.Config{Log: a.log})
+	return (*ready)()
+}
+
+// Serve opens the ports of the options and serves until ctx ends. It then returns nil.
+func (a *App) Serve(ctx context.Context, connect Connect) error {
+	return a.once(ctx, connect, func(ctx context.Context, store coord.Store) error {
+		api, err := door.Open(a.door())
+		if err != nil {
+			return err
+		}
+		defer api.Close() //nolint:errcheck // closed by the server as well
+		cfg, content := a.operator()
+		port, err := adminport.Listen(cfg, content)
+		if err != nil {
+			return err
+		}
+		defer port.Close() //nolint:errcheck // closed by the server as well
+		// Both ports are open: nothing was announced in etcd that cannot be reached.
+		a.log.Info("server runs", zap.String("api", api.Addr()), zap.String("operator", port.Addr()))
+		if a.opts.Listening != nil {
+			a.opts.Listening(api.Addr(), port.Addr())
+		}
+		return a.run(ctx, store, append(api.Warnings(), port.Warnings()...), func(ctx context.Context, h http.Handler) error {
+			g, ctx := errgroup.WithContext(ctx)
+			g.Go(func() error { return port.Run(ctx) })
+			g.Go(func() error { return api.Serve(ctx, h) })
+			return g.Wait()
+		})
+	})
+}
+
+// run does the work of a server until ctx ends, and then until serve returns. serve answers requests
+// with h until its ctx ends, and returns when they have finished.
+func (a *App) run(ctx context.Context, store coord.Store, warnings []string, serve func(ctx context.Context, h http.Handler) error) error {
+	deployments := deployment.New(store, a.cfg.Deployment, deployment.Config{Log: a.log})
 	set := databases.New(a.cfg, databases.Config{App: a.service.Name, Checks: []databases.Check{databases.Belongs(deployments)}, Log: a.log})
-	defer set.Close(ctx)
-	reached := map[string]vrunner.Database{}
+	defer set.Close(context.WithoutCancel(ctx))
+	presence := deployment.NewPresence(deployments)
+	runner := vrunner.New(struct {
+		*deployment.Store
+		*deployment.Presence
+	}{deployments, presence}, a.reached(set, deployments), a.service.starting(a.start), vrunner.Config{ID: a.opts.ID, Lead: a.lead(store, deployments),
+		Usage: a.usage.Totals, Keys: set.KeysHere, Warnings: func() []string { return warnings }}, zaplog.New(a.log))
+	isReady := func() error { return ready(runner, deployments, set) }
+	a.runner.Store(runner)
+	a.ready.Store(&isReady)
+
+	// The work outlives ctx until the last request has finished: a held write still needs the gate
+	// to open, and every request its database.
+	work, halt := context.WithCancel(context.WithoutCancel(ctx))
+	defer halt()
+	g, work := errgroup.WithContext(work)
+	g.Go(func() error { return runner.Run(work) })
+	g.Go(func() error { return presence.Run(work) })
+	g.Go(func() error { return a.open(work, deployments, set) })
+	g.Go(func() error {
+		defer halt()
+		serving, stop := context.WithCancel(ctx)
+		defer stop()
+		// Requests need the work, so its failure ends them.
+		defer context.AfterFunc(work, stop)()
+		// A stream has no end of its own to wait for.
+		defer context.AfterFunc(serving, runner.EndStreams)()
+		return serve(serving, a.handler(runner))
+	})
+	err := g.Wait()
+	switch {
+	case errors.Is(err, context.Canceled):
+		return nil // the ordinary end
+	case ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded):
+		a.log.Warn("the server ends, and requests still run", zap.Error(err))
+		return nil
+	}
+	return err
+}
+
+// reached returns the databases as the runner uses them, by version.
+func (a *App) reached(set *databases.Set, deployments *deployment.Store) map[string]vrunner.Database {
+	out := map[string]vrunner.Database{}
 	for _, db := range a.cfg.DBs {
 		ns := set.Database(db.Version)
 		var client record.Client = ns.Client()
 		if a.opts.Wrap != nil {
 			client = a.opts.Wrap(db.Version, client)
 		}
-		reached[db.Version] = vrunner.Database{Client: client, Watcher: ns.Watcher(deployments), ReadsAsList: db.MajorityReads,
+		out[db.Version] = vrunner.Database{Client: client, Watcher: ns.Watcher(deployments), ReadsAsList: db.MajorityReads,
 			Indexed: a.service.Indexes[upgradestate.APIVersion(db.Version)]}
 	}
-	presence := deployment.NewPresence(deployments)
-	usage := apiversion.NewUsage(apiversion.UsageConfig{Services: a.service.APIs})
-	var port *adminport.Port // opened before the server announces itself
-	runner := vrunner.New(struct {
-		*deployment.Store
-		*deployment.Presence
-	}{deployments, presence}, reached, a.service.starting(start), vrunner.Config{ID: a.opts.ID, Lead: a.lead(deployments), Usage: usage.Totals, Keys: set.KeysHere,
-		Warnings: func() []string { return slices.Concat(api.Warnings(), port.Warnings()) }}, zaplog.New(a.log))
-	port, err = adminport.Listen(adminport.Config{Address: a.opts.OperatorListen, Profiles: a.cfg.Profiles, Lock: lock, Log: a.log},
-		func() error { return ready(runner, deployments, set) }, Pages(usage), Metrics(runner), UsageMetrics(usage))
-	if err != nil {
-		return err
-	}
-	defer port.Close() //nolint:errcheck // closed by the server as well
-	// Both ports are open: nothing was announced in etcd that cannot be reached.
-	a.log.Info("server runs", zap.String("api", api.Addr()), zap.String("operator", port.Addr()))
-	if a.opts.Listening != nil {
-		a.opts.Listening(api.Addr(), port.Addr())
-	}
-
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return runner.Run(ctx) })
-	g.Go(func() error { return presence.Run(ctx) })
-	g.Go(func() error { return a.open(ctx, deployments, set) })
-	g.Go(func() error { return port.Run(ctx) })
-	g.Go(func() error { return api.Serve(ctx, a.handler(runner, usage)) })
-	// A cancelled context is the ordinary end.
-	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil
+	return out
 }
 
 // lead elects one server to run controllers that must run once.
-func (a *App) lead(deployments *deployment.Store) func(context.Context, string, func(context.Context) error) error {
+func (a *App) lead(store coord.Store, deployments *deployment.Store) func(context.Context, string, func(context.Context) error) error {
 	return func(ctx context.Context, name string, work func(context.Context) error) error {
-		return shards.Lead(ctx, a.store, deployments.Root()+"/service/"+name, a.opts.ID, a.log, work)
+		return shards.Lead(ctx, store, deployments.Root()+"/service/"+name, a.opts.ID, a.log, work)
 	}
 }
 
@@ -223,52 +293,13 @@ func (svc Service) starting(fixtures map[string][]record.Record) func(string, ma
 	}
 }
 
-// Metrics returns the server's Prometheus metrics.
-func Metrics(r *vrunner.Runner) prometheus.Collector { return &metrics{runner: r} }
-
-// metrics collects the state of the runner.
-type metrics struct{ runner *vrunner.Runner }
-
-var (
-	activeVersion = prometheus.NewDesc("dbcontroller_server_active_version", "1 for the version that serves requests.", []string{"version"}, nil)
-	heldWrites    = prometheus.NewDesc("dbcontroller_server_held_writes", "Writes that the gate holds.", nil, nil)
-	gateOpen      = prometheus.NewDesc("dbcontroller_server_gate_open", "1 while the gate lets writes pass.", nil, nil)
-	controllers   = prometheus.NewDesc("dbcontroller_server_controllers", "Controllers of the service that run here.", nil, nil)
-	overdue       = prometheus.NewDesc("dbcontroller_server_controllers_overdue", "Controllers that must stop after a switch and still run.", nil, nil)
-	restarts      = prometheus.NewDesc("dbcontroller_server_controller_restarts_total", "Restarts of controllers that failed or panicked.", nil, nil)
-	holdSeconds   = prometheus.NewDesc("dbcontroller_server_hold_seconds", "Time for which the latest switch or attempt held writes, or has held them until now; 0: none.", nil, nil)
-	restartMillis = prometheus.NewDesc("dbcontroller_server_restart_milliseconds", "Time from the detection of the latest flip to the release of writes.", nil, nil)
-)
-
-func (m *metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
-
-func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	s := m.runner.State()
-	// Before the first deployment is read there is no active version to show.
-	if s.Active != "" {
-		ch <- prometheus.MustNewConstMetric(activeVersion, prometheus.GaugeValue, 1, s.Active)
-	}
-	open := 0.0
-	if m.runner.GateOpen() {
-		open = 1
-	}
-	ch <- prometheus.MustNewConstMetric(gateOpen, prometheus.GaugeValue, open)
-	ch <- prometheus.MustNewConstMetric(heldWrites, prometheus.GaugeValue, float64(s.Held))
-	ch <- prometheus.MustNewConstMetric(holdSeconds, prometheus.GaugeValue, m.runner.Hold().Seconds())
-	c := m.runner.Controllers()
-	ch <- prometheus.MustNewConstMetric(controllers, prometheus.GaugeValue, float64(c.Running))
-	ch <- prometheus.MustNewConstMetric(overdue, prometheus.GaugeValue, float64(c.Overdue))
-	ch <- prometheus.MustNewConstMetric(restarts, prometheus.CounterValue, float64(c.Restarts))
-	ch <- prometheus.MustNewConstMetric(restartMillis, prometheus.GaugeValue, float64(s.RestartMillis))
-}
-
 // handler serves the API. Watches stand in front of the runner and survive a flip; the runner
 // serves the rest. usage counts calls by version.
-func (a *App) handler(r *vrunner.Runner, usage *apiversion.Usage) http.Handler {
+func (a *App) handler(r *vrunner.Runner) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", r)
 	if a.service.Watches != nil {
 		a.service.Watches(mux, r, bounded)
 	}
-	return usage.Handler(mux)
+	return a.usage.Handler(mux)
 }

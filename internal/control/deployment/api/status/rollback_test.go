@@ -1,4 +1,4 @@
-package api
+package status
 
 import (
 	"strings"
@@ -13,7 +13,7 @@ func TestRightAfterTheSwitch(t *testing.T) {
 	t.Parallel()
 	d := upgradestate.New("services/a/deployments/b", "v2", 1)
 	d.LastSwitch = &upgradestate.Switch{ID: "u1", From: "v1", To: "v2"}
-	got := noReverseSync(d)
+	got := NoReverseSync(d)
 	if !strings.Contains(got, "does not follow yet") || !strings.Contains(got, "retry") {
 		t.Errorf("%s", got)
 	}

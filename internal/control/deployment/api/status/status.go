@@ -1,4 +1,4 @@
-package api
+package status
 
 import (
 	"maps"
@@ -24,9 +24,9 @@ type Process struct {
 	Views      string                    // views that the upgrade leaves behind
 }
 
-// Status converts a state to the API's form.
-func Status(s deployment.State, asked Process) *pb.Deployment {
-	d := recordStatus(s.Record)
+// Of converts a state to the API's form.
+func Of(s deployment.State, asked Process) *pb.Deployment {
+	d := OfRecord(s.Record)
 	// Old progress would show a copy that no longer runs.
 	if s.Record.Upgrade == nil && len(deployment.Directions(s.Record)) == 0 {
 		s.Progress = nil // progress of a direction that has ended
@@ -78,8 +78,8 @@ func holdsFor(state upgradestate.ServerState, u *upgradestate.Upgrade) bool {
 	return u != nil && u.State == upgradestate.Switching && state.AckID == u.ID && state.AckAttempt == u.Attempt
 }
 
-// recordStatus returns the status that follows from the record alone.
-func recordStatus(r upgradestate.Deployment) *pb.Deployment {
+// OfRecord returns the status that follows from the record alone.
+func OfRecord(r upgradestate.Deployment) *pb.Deployment {
 	d := &pb.Deployment{
 		Name: r.Name, CurrentVersion: r.CurrentVersion, Epoch: int64(r.Epoch),
 		RingSize: int32(r.RingSize), Revision: r.Revision,
@@ -169,10 +169,10 @@ func FenceGuarantee(class string) string {
 	}
 }
 
-// locationOf returns where an application finds its data. Until the new version is open, that is
+// Location returns where an application finds its data. Until the new version is open, that is
 // the old version. Its collections no longer change but can be read. The new version's collections
 // do not have their final names yet, and readers would find nothing.
-func locationOf(r upgradestate.Deployment) *pb.Location {
+func Location(r upgradestate.Deployment) *pb.Location {
 	version, places := upgradestate.WritePlaces(r)
 	ns, _ := r.Namespace(version)
 	// During and right after a switch there are no places to write.
@@ -217,7 +217,7 @@ func anyHidden(ns upgradestate.Namespace) bool {
 	return slices.ContainsFunc(ns.Kinds, func(k upgradestate.Kind) bool { return k.Fixed && k.Hidden })
 }
 
-func parkedStatus(p syncer.Parked) *pb.ParkedRecord {
+func Parked(p syncer.Parked) *pb.ParkedRecord {
 	return &pb.ParkedRecord{
 		Kind: p.Kind, Key: p.Key, Version: p.Version, Error: p.Error, Waived: p.Waived,
 		Shard: int32(p.Shard), Direction: string(p.Direction), Overflow: deployment.IsOverflow(p),
@@ -305,4 +305,12 @@ func historyStatus(r upgradestate.Deployment) []*pb.HistoryEntry {
 		all = append(all, out)
 	}
 	return all
+}
+
+// policyOf returns an upgrade's policy as the API has it.
+func policyOf(p upgradestate.Policy) *pb.SwitchPolicy {
+	return &pb.SwitchPolicy{
+		Hold: p.Hold, DeadlineMs: p.DeadlineMillis, MaxPauseMs: p.MaxPauseMillis,
+		MaxHoldMs: p.MaxHoldMillis, Retries: int32(p.Retries),
+	}
 }

@@ -1,4 +1,4 @@
-package api_test
+package status_test
 
 import (
 	"slices"
@@ -9,9 +9,8 @@ import (
 
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/control/deployment"
-	"dbcontroller.dev/internal/control/deployment/api"
+	"dbcontroller.dev/internal/control/deployment/api/status"
 	"dbcontroller.dev/internal/control/deployment/deploymenttest"
-	"dbcontroller.dev/internal/coord/memcoord"
 	"dbcontroller.dev/internal/engine/switchover"
 	"dbcontroller.dev/syncer"
 	us "dbcontroller.dev/upgradestate"
@@ -46,23 +45,23 @@ func TestEveryCodeIsShown(t *testing.T) {
 		if what.Act == "" {
 			t.Errorf("%s: nothing is said to resolve it", code)
 		}
-		for from, put := range map[string]func(*deployment.State, *api.Process){
-			"driver": func(s *deployment.State, _ *api.Process) {
+		for from, put := range map[string]func(*deployment.State, *status.Process){
+			"driver": func(s *deployment.State, _ *status.Process) {
 				s.Readiness.Blockers = []us.Blocker{{Code: code, Text: "because", Place: place}}
 			},
-			"shard": func(s *deployment.State, _ *api.Process) {
+			"shard": func(s *deployment.State, _ *status.Process) {
 				s.Progress[2].WaitsFor, s.Progress[2].Code, s.Progress[2].Version = "because", code, "v2"
 			},
-			"process": func(_ *deployment.State, p *api.Process) {
+			"process": func(_ *deployment.State, p *status.Process) {
 				p.Waits = []us.Blocker{{Code: code, Text: "because", Place: place}}
 			},
 		} {
-			s, p := upgrading(t), api.Process{}
-			if all := api.Status(s, p).Readiness.Blockers; len(all) > 0 {
+			s, p := upgrading(t), status.Process{}
+			if all := status.Of(s, p).Readiness.Blockers; len(all) > 0 {
 				t.Fatalf("nothing keeps it: %v", all)
 			}
 			put(&s, &p)
-			all := api.Status(s, p).Readiness
+			all := status.Of(s, p).Readiness
 			if len(all.Blockers) != 1 || len(all.WaitsFor) != 1 {
 				t.Errorf("%s from the %s: %v", code, from, all)
 				continue
@@ -132,7 +131,7 @@ func TestBlockersOfAState(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			o := api.Status(tc.state(), api.Process{}).Readiness
+			o := status.Of(tc.state(), status.Process{}).Readiness
 			var want []string
 			for _, c := range tc.codes {
 				want = append(want, string(c))
@@ -167,7 +166,7 @@ func TestTotalOfAPause(t *testing.T) {
 		{What: "upgrade", ID: "u2", Outcome: "switched", Phases: phases},
 		{What: "pause"},
 	}
-	got := api.Status(deployment.State{Record: d}, api.Process{})
+	got := status.Of(deployment.State{Record: d}, status.Process{})
 	if got.LastSwitch.PauseMillis != 100 {
 		t.Errorf("the latest switch held writes for %d ms", got.LastSwitch.PauseMillis)
 	}
@@ -194,7 +193,7 @@ func TestFormerNames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := api.Status(s, api.Process{}).FormerNames
+		got := status.Of(s, status.Process{}).FormerNames
 		if len(got.GetUses()) != want || want > 0 && (got.Uses[0].Writes != 3 || got.Uses[0].Users[0].Application != "shop") {
 			t.Errorf("after %s: %v", id, got)
 		}
@@ -205,22 +204,4 @@ func TestFormerNames(t *testing.T) {
 	if f, err := w.Store.FormerNames(t.Context()); f != nil || err != nil {
 		t.Errorf("%v, %v", f, err)
 	}
-}
-
-// TestStartingIsSaid: a controller that has not prepared a version says so, and for what it waits.
-func TestStartingIsSaid(t *testing.T) {
-	t.Parallel()
-	store := memcoord.New()
-	w := deploymenttest.World{Coord: store, Store: deployment.New(store, name, deployment.Config{})} // nothing is created yet
-	why := "database of v2: it does not answer"
-	a := serveWith(t, w, api.Config{Starting: func(string) string { return why }})
-	a.fails(t, "GetDeployment", `{}`, `not_found: `+name+`: deployment does not exist yet: this controller is starting: database of v2: it does not answer: ask again`)
-	a.fails(t, "SetPace", `{"maxRate": 7}`, `not_found: setPace: `+name+`: deployment does not exist yet: this controller is starting: database of v2: it does not answer: ask again`)
-	if _, err := w.Store.Create(t.Context(), "v1", 4); err != nil {
-		t.Fatal(err)
-	}
-	w.WithVersions(t)
-	a.fails(t, "BeginUpgrade", `{"targetVersion": "v3"}`, `unavailable: begin-upgrade: this controller is starting: database of v2: it does not answer: ask again`)
-	why = ""
-	a.fails(t, "BeginUpgrade", `{"targetVersion": "v3"}`, `failed_precondition: begin-upgrade: unknown version "v3": known are v1, v2; a version becomes known when a controller configured with it runs`)
 }

@@ -1,9 +1,9 @@
-package api_test
+package status_test
 
 import (
 	"testing"
 
-	"dbcontroller.dev/internal/control/deployment/api"
+	"dbcontroller.dev/internal/control/deployment/api/status"
 	"dbcontroller.dev/syncer"
 	us "dbcontroller.dev/upgradestate"
 )
@@ -14,7 +14,7 @@ import (
 func TestReplacedIsShown(t *testing.T) {
 	t.Parallel()
 	s := upgrading(t)
-	if r := api.Status(s, api.Process{}).Replaced; r != nil {
+	if r := status.Of(s, status.Process{}).Replaced; r != nil {
 		t.Fatalf("nothing was replaced, and %v", r)
 	}
 	s.Record.Epoch = 3
@@ -29,7 +29,7 @@ func TestReplacedIsShown(t *testing.T) {
 		{Shard: 2, Owner: "c", Epoch: 3, Generation: 1, State: "ready", Copied: 1000, Total: 1000},
 		{Shard: 3, Owner: "old", State: "ready", Copied: 1000, Total: 1000},
 	}
-	r := api.Status(s, api.Process{}).Replaced
+	r := status.Of(s, status.Process{}).Replaced
 	if r == nil || len(r.Kinds) != 1 {
 		t.Fatalf("shown is %v", r)
 	}

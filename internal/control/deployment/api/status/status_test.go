@@ -1,4 +1,4 @@
-package api_test
+package status_test
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"dbcontroller.dev/internal/control/deployment"
-	"dbcontroller.dev/internal/control/deployment/api"
+	"dbcontroller.dev/internal/control/deployment/api/status"
 	"dbcontroller.dev/internal/control/deployment/deploymenttest"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/upgradestate"
@@ -40,7 +40,7 @@ func TestStatusOfTheCopy(t *testing.T) {
 			t.Parallel()
 			d := upgradestate.New(name, "v1", 2)
 			d.Available = []upgradestate.Available{{TargetVersion: "v2", TransformHash: "h", Precopied: true}}
-			p := api.Status(deployment.State{Record: d, Progress: tc.shards, Controllers: []string{"c"}}, api.Process{}).Progress
+			p := status.Of(deployment.State{Record: d, Progress: tc.shards, Controllers: []string{"c"}}, status.Process{}).Progress
 			if diff := cmp.Diff(tc.eta, p.EtaSeconds); diff != "" {
 				t.Errorf("eta (-want +got):\n%s", diff)
 			}
@@ -57,10 +57,10 @@ func TestStatusOfTheCopy(t *testing.T) {
 // TestStatusOfADirectionThatEnded: what shards reported last is no news once nothing follows.
 func TestStatusOfADirectionThatEnded(t *testing.T) {
 	t.Parallel()
-	p := api.Status(deployment.State{
+	p := status.Of(deployment.State{
 		Record: upgradestate.New(name, "v1", 1), Controllers: []string{"c"},
 		Progress: []syncer.Progress{{Copied: 5, Total: 5, Parked: 2, LagMillis: new(int64(4)), WaitsFor: "the switch"}},
-	}, api.Process{}).Progress
+	}, status.Process{}).Progress
 	if p.Parked != 0 || p.Total != 0 || p.MaxLagMillis != nil || len(p.WaitsFor) != 0 {
 		t.Errorf("got %v", p)
 	}
@@ -69,10 +69,10 @@ func TestStatusOfADirectionThatEnded(t *testing.T) {
 // TestStatusOfAnApplication: it never says in which version it writes.
 func TestStatusOfAnApplication(t *testing.T) {
 	t.Parallel()
-	d := api.Status(deployment.State{
+	d := status.Of(deployment.State{
 		Record:  upgradestate.New(name, "v2", 1),
 		Servers: []upgradestate.ServerState{{ID: "client-x", Client: true, Active: "v1"}, {ID: "s", Active: "v2"}},
-	}, api.Process{})
+	}, status.Process{})
 	if a, s := d.Servers[0].ActiveVersion, d.Servers[1].ActiveVersion; a != "" || s != "v2" {
 		t.Errorf("application %q, server %q", a, s)
 	}
@@ -85,9 +85,9 @@ func TestPaceNow(t *testing.T) {
 		d := upgradestate.New(name, "v1", 2)
 		d.Available = []upgradestate.Available{{TargetVersion: "v2", TransformHash: "h", Precopied: true}}
 		d.Pace.Paused = paused
-		now := api.Status(deployment.State{Record: d, Progress: []syncer.Progress{
+		now := status.Of(deployment.State{Record: d, Progress: []syncer.Progress{
 			{Shard: 0, Pace: "paused: backup"}, {Shard: 1, Pace: "limited to 5 records a second"},
-		}}, api.Process{}).Pace.Now
+		}}, status.Process{}).Pace.Now
 		if got := strings.Join(now, "; "); got != want {
 			t.Errorf("paused %t: %q, want %q", paused, got, want)
 		}
@@ -142,7 +142,7 @@ func TestStatusSaysWhatItWaitsFor(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			got := api.Status(tc.state, api.Process{})
+			got := status.Of(tc.state, status.Process{})
 			if diff := cmp.Diff(tc.want, got.Progress.WaitsFor); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

@@ -1,4 +1,4 @@
-package api
+package status
 
 import (
 	"fmt"
@@ -14,11 +14,11 @@ func reverseSync(d upgradestate.Deployment) *pb.ReverseSync {
 	case last == nil:
 		return &pb.ReverseSync{Reason: "no switch was made yet"}
 	case upgradestate.Retired(d, last.From):
-		return &pb.ReverseSync{Reason: noReverseSync(d)}
+		return &pb.ReverseSync{Reason: NoReverseSync(d)}
 	case upgradestate.ReverseSynced(d):
 		return &pb.ReverseSync{Enabled: true, Reason: fmt.Sprintf("%s follows %s; %s returns to it", last.From, last.To, backVerb(last))}
 	default:
-		return &pb.ReverseSync{Reason: noReverseSync(d)}
+		return &pb.ReverseSync{Reason: NoReverseSync(d)}
 	}
 }
 
@@ -30,8 +30,8 @@ func backVerb(last *upgradestate.Switch) string {
 	return "'rollback'"
 }
 
-// noReverseSync explains why the version before the latest switch is not kept in sync.
-func noReverseSync(d upgradestate.Deployment) string {
+// NoReverseSync explains why the version before the latest switch is not kept in sync.
+func NoReverseSync(d upgradestate.Deployment) string {
 	from := d.LastSwitch.From
 	switch {
 	case upgradestate.Retired(d, from):
@@ -43,7 +43,7 @@ func noReverseSync(d upgradestate.Deployment) string {
 	return fmt.Sprintf("%s does not follow yet: a controller announces it within seconds after a switch, so retry; if this does not help, its entry in dbs is disabled or missing, or no controller runs", from)
 }
 
-func records(n int64) string {
+func Records(n int64) string {
 	if n == 1 {
 		return "1 record"
 	}
@@ -73,12 +73,12 @@ func rollbackSafe(s deployment.State, away string) *pb.RollbackSafe {
 	case away != "":
 		out.Reason = fmt.Sprintf("the database of %s cannot be used now, but a rollback needs it: %s", last.From, away)
 	case !followed:
-		out.Reason = noReverseSync(d)
+		out.Reason = NoReverseSync(d)
 	case len(upgradestate.OpenBreaches(d)) > 0:
 		b := upgradestate.OpenBreaches(d)[0]
 		out.Reason = fmt.Sprintf("%s of %s: %s: see 'get', copy the missing writes, then run 'accept-breaches'", b.Kind, b.Version, b.What)
 	case out.Blocking > 0:
-		out.Reason = fmt.Sprintf("%s cannot be migrated back to %s: see 'parked', fix or waive them", records(out.Blocking), last.From)
+		out.Reason = fmt.Sprintf("%s cannot be migrated back to %s: see 'parked', fix or waive them", Records(out.Blocking), last.From)
 	default:
 		out.Safe = true
 	}

@@ -199,9 +199,9 @@ func TestWrongOptions(t *testing.T) {
 		"dbcontroller.Options: it has no ConfigFile":       {service, Options{}},
 		"none.yaml: no such file":                          {service, Options{ConfigFile: filepath.Join(dir, "none.yaml")}},
 		"deployment":                                       {service, Options{ConfigFile: file("empty.yaml", "dbs: []\n")}},
-		"dbs: none is of a version that this program":      {service, Options{ConfigFile: file("other.yaml", deployment+strings.ReplaceAll(dbs, "VERSION", "v7"))}},
+		"dbs: no entry has a version that this program":      {service, Options{ConfigFile: file("other.yaml", deployment+strings.ReplaceAll(dbs, "VERSION", "v7"))}},
 		"tokens.txt: no such file":                         {service, Options{ConfigFile: file("tokens.yaml", good+"access: {tokens: tokens.txt, roles: {operator: ['token:a']}}\n")}},
-		"fixtures of v1: seed.jsonl:1: it is no document ": {service, Options{ConfigFile: file("fixtures.yaml", strings.Replace(good, "apiVersion: v1", "apiVersion: v1, fixtures: [{kind: secrets, file: "+file("seed.jsonl", "x")+"}]", 1))}},
+		"fixtures of v1: seed.jsonl:1: it is not a document ": {service, Options{ConfigFile: file("fixtures.yaml", strings.Replace(good, "apiVersion: v1", "apiVersion: v1, fixtures: [{kind: secrets, file: "+file("seed.jsonl", "x")+"}]", 1))}},
 	} {
 		tc.options.Logger = log
 		server, err := New(tc.service, tc.options)

@@ -195,12 +195,12 @@ func TestWrongOptions(t *testing.T) {
 		service Service
 		options Options
 	}{
-		"dbcontroller.Service: it has no Versions":         {Service{}, Options{ConfigFile: file("good.yaml", good)}},
-		"dbcontroller.Options: it has no ConfigFile":       {service, Options{}},
-		"none.yaml: no such file":                          {service, Options{ConfigFile: filepath.Join(dir, "none.yaml")}},
-		"deployment":                                       {service, Options{ConfigFile: file("empty.yaml", "dbs: []\n")}},
-		"dbs: no entry has a version that this program":      {service, Options{ConfigFile: file("other.yaml", deployment+strings.ReplaceAll(dbs, "VERSION", "v7"))}},
-		"tokens.txt: no such file":                         {service, Options{ConfigFile: file("tokens.yaml", good+"access: {tokens: tokens.txt, roles: {operator: ['token:a']}}\n")}},
+		"dbcontroller.Service: it has no Versions":            {Service{}, Options{ConfigFile: file("good.yaml", good)}},
+		"dbcontroller.Options: it has no ConfigFile":          {service, Options{}},
+		"none.yaml: no such file":                             {service, Options{ConfigFile: filepath.Join(dir, "none.yaml")}},
+		"deployment":                                          {service, Options{ConfigFile: file("empty.yaml", "dbs: []\n")}},
+		"dbs: no entry has a version that this program":       {service, Options{ConfigFile: file("other.yaml", deployment+strings.ReplaceAll(dbs, "VERSION", "v7"))}},
+		"tokens.txt: no such file":                            {service, Options{ConfigFile: file("tokens.yaml", good+"access: {tokens: tokens.txt, roles: {operator: ['token:a']}}\n")}},
 		"fixtures of v1: seed.jsonl:1: it is not a document ": {service, Options{ConfigFile: file("fixtures.yaml", strings.Replace(good, "apiVersion: v1", "apiVersion: v1, fixtures: [{kind: secrets, file: "+file("seed.jsonl", "x")+"}]", 1))}},
 	} {
 		tc.options.Logger = log

@@ -66,17 +66,20 @@ func ExampleNew() {
 		defer stop() // also if the server cannot start or go on
 		ran <- server.Run(context.Background())
 	}()
+	listened := make(chan error, 1)
 	go func() {
 		defer stop()
-		if err := api.ListenAndServeTLS("", ""); !errors.Is(err, http.ErrServerClosed) {
-			log.Print(err)
-		}
+		listened <- api.ListenAndServeTLS("", "")
 	}()
 	<-ctx.Done()
 	limit, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if err := errors.Join(server.Close(limit), api.Shutdown(limit), <-ran); err != nil {
-		log.Print(err)
+	err = errors.Join(server.Close(limit), api.Shutdown(limit), <-ran)
+	if ended := <-listened; !errors.Is(ended, http.ErrServerClosed) {
+		err = errors.Join(err, ended)
+	}
+	if err != nil {
+		log.Fatal(err)
 	}
 }
 

@@ -22,11 +22,13 @@ type Options struct {
 	ConfigFile string
 	// ID names this server. It must be unique among running servers. Empty: generated.
 	ID string
-	// Logger gets all lines. The lines of the audit, whose attribute logger is audit, ignore its
-	// level. Nil: slog.Default.
+	// Logger gets all lines. The lines of the audit, whose attribute logger is audit, ignore the level
+	// that its handler reports. A handler that checks the level again when it handles a line, as
+	// slog.MultiHandler does, drops them: give it the level Info. Nil: slog.Default.
 	Logger *slog.Logger
 	// Insecure accepts requests of other machines without TLS, or without a login if the
-	// configuration has none: anyone who reaches the server may do everything.
+	// configuration has none: anyone who reaches the server may do everything. New warns about it,
+	// whatever the program listens on.
 	Insecure bool
 }
 
@@ -46,6 +48,13 @@ type Options struct {
 //
 // The program bounds what only its http.Server sees: connections (netutil.LimitListener),
 // ReadHeaderTimeout, IdleTimeout, MaxHeaderBytes, and HTTP2. For gRPC without TLS it sets Protocols.
+// Its WriteTimeout and ReadTimeout have no effect on these handlers, which set deadlines of their own.
+//
+// Never serve http.DefaultServeMux: libraries that this package needs register pages for debugging
+// there, which no check protects. A listener for the PROXY protocol must take it from a trusted proxy
+// only, since its local address decides what counts as this machine.
+//
+// Service.Flags and Service.Listening have no effect here.
 type Server struct {
 	process  *process.Process
 	app      *serverapp.App
@@ -115,16 +124,17 @@ func (s *Server) connect(ctx context.Context) (coord.Store, func(), error) {
 // A request over a connection from another machine needs TLS and a login, unless Options.Insecure is
 // set. A loopback address or a Unix socket at this end of the connection means this machine; without an
 // http.Server, as in tests with httptest.NewRecorder, every request counts as another machine's. A
-// client certificate counts if access.clientCA signs it, whatever else the program's TLS trusts.
+// client certificate counts if access.tls.clientCA signs it, whatever else the program's TLS trusts.
 func (s *Server) Handler() http.Handler { return s.api }
 
 // Operator returns the handler of the pages that Serve has at --operator-listen: /healthz, /readyz,
-// /metrics and /usage. Its checks are those of Handler. It works before Run and after Close as well:
+// /metrics and /usage, and with operator.profiles /debug/pprof/. Its checks are those of Handler. It works before Run and after Close as well:
 // /readyz then states that the server is not ready.
 func (s *Server) Operator() http.Handler { return s.operator }
 
 // TLSConfig returns a new TLS configuration with the certificate and the client authorities of the
-// section access, which follows their files. It is nil if the configuration has no certificate.
+// section access, which follows their files. It is nil if the configuration has no certificate. With
+// access.tls.clientCA, changes to it have no effect, and the http.Server must keep HTTP/2.
 func (s *Server) TLSConfig() *tls.Config { return s.app.TLS() }
 
 // Ready returns nil when the server can serve requests. Otherwise the error states the reason. Pages of
@@ -134,7 +144,7 @@ func (s *Server) Ready() error { return s.app.Ready() }
 // Run connects to etcd and the databases, joins the deployment, and serves until ctx ends or Close is
 // called. It then lets running requests finish, for at most 5 s after the end of ctx, or as long as
 // Close allows. It returns nil after that, and an error if the server cannot start or cannot go on.
-// A second call, and a call after Close, return an error at once.
+// A call after Close returns nil at once, and a second call an error.
 func (s *Server) Run(ctx context.Context) error { return s.app.Run(ctx, s.connect) }
 
 // Close stops the server in order. It refuses further requests, ends streams, waits until the running

@@ -182,6 +182,7 @@ func (c *call) begin(ctx context.Context, header http.Header) (*connect.Request[
 	// A failed translation leaves a partial message, which observers must not take for a request.
 	if err != nil {
 		e.New = nil
+		inprocess.Report(ctx, err) // a converter panicked
 	}
 	c.notify(ctx, e)
 	if err != nil {
@@ -204,6 +205,7 @@ func (c *call) end(ctx context.Context, now *dynamicpb.Message, err error) (*dyn
 		if old, err = c.respond(ctx, now); err == nil {
 			e.Old = old
 		}
+		inprocess.Report(ctx, err) // a converter panicked
 	}
 	e.Err = err
 	c.notify(ctx, e)

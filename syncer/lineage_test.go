@@ -235,6 +235,10 @@ func TestParkedMemberAndItsSiblings(t *testing.T) {
 		a, b := w.engine(w.owner(0, 1), nil), w.engine(w.owner(2, 3), nil)
 		names := func() (keys []string) {
 			for _, p := range w.parked() {
+				// A comparison that comes before the member is parked may park the group for its difference.
+				if p.Kind == "crews2" && p.Key == "red" && strings.Contains(p.Error, transform.ErrDiffer.Error()) {
+					continue
+				}
 				if p.Kind != "hands1" || !strings.Contains(p.Error, "red") || !strings.Contains(p.Error, errPoison.Error()) {
 					t.Errorf("parked %s/%s: %s", p.Kind, p.Key, p.Error)
 				}

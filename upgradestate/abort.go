@@ -34,7 +34,6 @@ func (d *Deployment) abort(e Abort) error {
 	u.Attempt++
 	u.ReadyShards = []int{}
 	u.AbortReason = e.Reason
-	u.Breached = ""
 	u.Again = e.Again && u.Policy.mayRetry(u.Failures)
 	for _, k := range d.kinds(d.CurrentVersion) {
 		k.openForAbort()

@@ -43,15 +43,22 @@ func (d *Deployment) breached(e Breached) error {
 	if _, known := d.Namespace(b.Version); !known || b.Kind == "" || b.What == "" {
 		return refused("breached: %s of %s: the event lacks the mark or the finding", b.Kind, b.Version)
 	}
-	b.Accepted = d.endsAttempt(b)
+	b.Accepted = false
 	// The check repeats and must not fill the list with one finding.
 	again := slices.ContainsFunc(d.Breaches, func(old Breach) bool {
 		same := old.Version == b.Version && old.Kind == b.Kind && old.Aside == b.Aside
 		return same && (b.Aside != "" || old.What == b.What && !old.Accepted)
 	})
-	if again {
+	// A collection that was set aside is found for as long as it is there.
+	if again && b.Aside != "" {
 		return nil
 	}
+	ended, err := d.endAttempt(b)
+	if err != nil || again {
+		return err
+	}
+	// The current version has these writes and serves on, and the next attempt takes them along.
+	b.Accepted = ended && b.Aside == ""
 	if len(d.Breaches) >= maxBreaches {
 		i := slices.IndexFunc(d.Breaches, func(old Breach) bool { return old.Accepted })
 		if i < 0 {
@@ -64,18 +71,14 @@ func (d *Deployment) breached(e Breached) error {
 	return nil
 }
 
-// endsAttempt notes a breach that ends the attempt at the switch. It reports whether nothing is left
-// to do about it: the current version has the writes that passed its fence, serves on, and the next
-// attempt takes them along.
-func (d *Deployment) endsAttempt(b Breach) bool {
+// endAttempt ends the attempt at the switch if a fence of the current version was missing in it: the
+// target may lack writes that passed the fence. It reports whether the breach is one of an attempt.
+func (d *Deployment) endAttempt(b Breach) (bool, error) {
 	u := d.Upgrade
 	if u == nil || u.Snapshot || u.State != Switching || b.Version != d.CurrentVersion {
-		return false
+		return false, nil
 	}
-	if u.Step != StepAbort && u.Breached == "" {
-		u.Breached = fmt.Sprintf("%s of %s: %s", b.Kind, b.Version, b.What)
-	}
-	return b.Aside == ""
+	return true, d.voidReports(fmt.Sprintf("a fence was not in force: %s of %s: %s", b.Kind, b.Version, b.What))
 }
 
 func (d *Deployment) acceptBreaches() error {

@@ -155,9 +155,6 @@ func (d *Deployment) flip(e Flip) error {
 	default:
 		return refused("flip: unknown step %q", u.Step)
 	}
-	if u.Breached != "" {
-		return outdated("flip: a fence was not in force: %s", u.Breached)
-	}
 	// An unconfirmed rename could leave two writable namespaces.
 	if !AllReady(*d) || !nonePending(d.kinds(d.CurrentVersion)) || !nonePending(d.kinds(u.TargetVersion)) {
 		return refused("flip: not everything is confirmed yet: wait")

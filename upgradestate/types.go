@@ -191,9 +191,6 @@ type Upgrade struct {
 	// Snapshot marks a rollback to the old data as they are. Controllers sync nothing, and all
 	// writes since the latest switch are given up.
 	Snapshot bool `json:"snapshot,omitempty"`
-	// Breached says that a fence of the current version was found missing during this attempt at the
-	// switch. The attempt must end, because the target may lack writes that passed it.
-	Breached string `json:"breached,omitempty"`
 }
 
 // Switch is the record of the latest flip. Durations are milliseconds as the driver measured them,

@@ -120,7 +120,7 @@ func TestEtcdIsExchanged(t *testing.T) {
 				s.check(store.Replace(ctx, d, d.Revision, "", ""))
 				return other
 			},
-			"etcd has another deployment of this name",
+			"another", // deployment of this name in etcd, or etcd by the beats of other controllers
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -349,7 +349,7 @@ func (c restoredCell) String() string {
 
 // restoredCells are the phases before the flip.
 var restoredCells = []restoredCell{
-	{"v1", moment{"load", 4}, false, "restored --follow"},
+	{"v1", moment{"load", 2}, false, "restored --follow"},
 	{"v1", moment{"tail", 0}, false, "restored --follow"},
 	{"v1", moment{"tail", 0}, false, "restored --keep"},
 	{"v1", moment{"at HOLD", 0}, false, "restored --follow"},
@@ -359,7 +359,7 @@ var restoredCells = []restoredCell{
 	{"v1", moment{"at SEAL_TARGET", 0}, false, "recover --current v1"},
 	{"v1", moment{"at SEAL_SOURCE", 0}, false, "recover --current v1"},
 	{"v1", moment{"flip", 0}, true, ""}, // it has everything that v1 had
-	{"v2", moment{"load", 4}, false, ""},
+	{"v2", moment{"load", 2}, false, ""},
 	{"v2", moment{"tail", 0}, false, ""},
 	{"v2", moment{"at HOLD", 0}, false, ""},
 	{"v2", moment{"fenced v1", 0}, false, ""},

@@ -116,10 +116,20 @@ func TestFilesThatAreRefused(t *testing.T) {
 	if err := syscall.Mkfifo(path("pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	own := "" // only root can give a file away
+	write(t, path("others"), "x")
+	if os.Geteuid() == 0 {
+		if err := os.Chown(path("others"), 12345, 12345); err != nil {
+			t.Fatal(err)
+		}
+		own = "others belongs to another user: remove it"
+	}
 	for _, tc := range []struct {
 		file watchedfile.File
 		want string // empty: it is taken
 	}{
+		{watchedfile.Own(path("others")), own},
+		{watchedfile.Secret(path("others")), ""},
 		{watchedfile.Public(path("none")), "no such file or directory"},
 		{watchedfile.Public(dir), "is a directory, want a file"},
 		{watchedfile.Public(path("pipe")), "pipe is no regular file"},

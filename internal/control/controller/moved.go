@@ -37,6 +37,7 @@ func (a *App) followMoved(ctx context.Context) error {
 	look := time.NewTicker(lookMovedEvery)
 	defer look.Stop()
 	w := &moveWatch{sighted: map[string]time.Time{}}
+	defer a.moves.set(nil) // the next leader looks by itself
 	var failing, waiting reconcile.Complaint
 	for {
 		select {
@@ -50,9 +51,11 @@ func (a *App) followMoved(ctx context.Context) error {
 			return ctx.Err()
 		case err == nil:
 			failing.Over()
-			a.moves.set(waits)
 		case failing.News(err):
 			a.log.Warn("moved collections cannot be looked for", zap.Error(err))
+		}
+		if err == nil || len(waits) > 0 {
+			a.moves.set(waits)
 		}
 		if len(waits) == 0 {
 			waiting.Over()
@@ -132,20 +135,23 @@ func (a *App) lookMoved(ctx context.Context, w *moveWatch) (waits []upgradestate
 	return w.waits, err
 }
 
-// notAccepted returns the blocker for a reason that a person must look at. It returns other errors
-// unchanged.
+// notAccepted returns the blocker for a reason not to accept a collection. It also returns an error that
+// may go away by itself, such as a proof that takes too long or a database that does not answer.
 func notAccepted(lost []string, err error) ([]upgradestate.Blocker, error) {
 	b := upgradestate.Blocker{Code: upgradestate.BlockIdentity, Place: upgradestate.BlockPlace{Version: lost[0]}}
 	var unproven *identity.UnprovenError
 	var refused *upgradestate.RefusedError
 	switch {
+	case err == nil:
+		return nil, nil
 	case errors.As(err, &unproven):
 		b.Place = upgradestate.BlockPlace{Version: unproven.Version, Kind: unproven.Kind}
 		b.Text = err.Error() + ": look at the collection, and run 'dbcontroller recover', which accepts it"
 	case errors.As(err, &refused):
 		b.Text = "moved collections of " + strings.Join(lost, " and ") + " are not accepted yet: " + err.Error()
 	default:
-		return nil, err
+		b.Text = "moved collections of " + strings.Join(lost, " and ") + " are not accepted yet, and this is tried again: " + err.Error()
+		return []upgradestate.Blocker{b}, err
 	}
 	return []upgradestate.Blocker{b}, nil
 }
@@ -267,6 +273,33 @@ func (a *App) proveMoved(ctx context.Context, d upgradestate.Deployment, conns m
 		}
 		if err := identity.Proven(ctx, d, version, mover, a.deployment, collections); err != nil {
 			return err
+		}
+		if err := supported(ctx, d, version, conn, collections); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// supported refuses collections that cannot hold a kind any more: resharded by another key, a collection
+// can have two records of one name.
+func supported(ctx context.Context, d upgradestate.Deployment, version string, db record.Namespace, anew []upgradestate.Adopted) error {
+	ns, _ := d.Namespace(version)
+	for _, c := range anew {
+		k, _ := ns.Kind(c.Kind)
+		names := []string{k.Physical}
+		if k.Pending != nil {
+			names = append(names, k.Pending.To)
+		}
+		for _, name := range names {
+			_, err := db.Describe(ctx, record.KindSpec{Name: c.Kind}, name)
+			var unsupported *record.UnsupportedError
+			if errors.As(err, &unsupported) {
+				return &identity.UnprovenError{Version: version, Kind: c.Kind, Why: err.Error()}
+			}
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cenkalti/backoff/v4"
 	"go.uber.org/zap"
 
 	"dbcontroller.dev/internal/base/reconcile"
@@ -21,21 +22,26 @@ import (
 // change a validator, and then write to a version that does not serve. The leader restores the
 // fence at once and records a breach. The breach counts until a person accepts it.
 
-// checkFencesEvery is the interval between checks.
-const checkFencesEvery = time.Second
+const (
+	// checkFencesEvery is the interval between checks.
+	checkFencesEvery = time.Second
+	// lateFences is the number of checks of which one also looks for validators that came after the
+	// end of their fence: a command for each open kind, of which there may be a thousand.
+	lateFences = 30
+)
 
 // uphold checks the fences while this controller leads.
 func (a *App) uphold(ctx context.Context) error {
 	look := time.NewTicker(checkFencesEvery)
 	defer look.Stop()
 	var failing reconcile.Complaint // a database may be away for long: log each problem once
-	for {
+	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-look.C:
 		}
-		err := a.upholdAll(ctx)
+		err := a.upholdAll(ctx, n%lateFences == 0)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -47,30 +53,37 @@ func (a *App) uphold(ctx context.Context) error {
 	}
 }
 
-func (a *App) upholdAll(ctx context.Context) error {
+func (a *App) upholdAll(ctx context.Context, late bool) error {
 	d, err := a.deployment.Get(ctx)
 	if err != nil {
 		return err
 	}
 	var errs error
 	for _, ns := range d.Namespaces {
-		if slices.ContainsFunc(ns.Kinds, func(k upgradestate.Kind) bool { return a.upheld(d, ns, k) }) {
-			errs = errors.Join(errs, a.upholdVersion(ctx, ns.Version))
+		if slices.ContainsFunc(ns.Kinds, func(k upgradestate.Kind) bool { return a.upheld(d, ns, k, late) }) {
+			errs = errors.Join(errs, a.upholdVersion(ctx, ns.Version, late))
 		}
 	}
 	return errs
 }
 
-// upheld reports whether a kind has a fence to check.
-func (a *App) upheld(d upgradestate.Deployment, ns upgradestate.Namespace, k upgradestate.Kind) bool {
+// upheld reports whether a kind has a fence to check. late includes kinds without one.
+func (a *App) upheld(d upgradestate.Deployment, ns upgradestate.Namespace, k upgradestate.Kind, late bool) bool {
+	role := k.Fence == string(record.FenceRole)
+	// In a switch the driver itself looks at the fences of the current version before the flip. It must
+	// find them as they are: a fence that was put back would hide that writes passed it. What etcd
+	// permits to roles only this check sees as a whole.
+	if !role && switching(d) && ns.Version == d.CurrentVersion {
+		return false
+	}
 	// A fence of these classes can come after its end, and Uphold then lifts it.
-	late := k.Fence == string(record.FenceRole) || k.Fence == string(record.FenceValidator)
+	late = role || late && k.Fence == string(record.FenceValidator)
 	// The process that moves a kind with a pending operation also confirms it.
 	return k.Fixed && (k.Fenced != "" || late) && k.Pending == nil && a.namespaces[ns.Version] != nil &&
 		!upgradestate.Retired(d, ns.Version) && !upgradestate.Namesake(d, ns, k)
 }
 
-func (a *App) upholdVersion(ctx context.Context, version string) error {
+func (a *App) upholdVersion(ctx context.Context, version string, late bool) error {
 	// A restore to a time before the fence is no breach: the version is then made anew under other
 	// names. So check for it first, and read the record after that. A restore between this check
 	// and the next command is safe. identity.Reform ends the fence before it makes the version
@@ -84,19 +97,21 @@ func (a *App) upholdVersion(ctx context.Context, version string) error {
 	}
 	known := knownIDs(d)
 	ns, _ := d.Namespace(version)
+	var errs error // one kind must not keep the others from their check
 	for _, k := range ns.Kinds {
-		if !a.upheld(d, ns, k) {
+		if !a.upheld(d, ns, k, late) {
 			continue
 		}
 		found, err := a.namespaces[version].Uphold(ctx, record.Fence{Class: record.FenceClass(k.Fence), Token: syncer.TokenOf(k), To: k.Fenced, Restore: k.Restore}, known)
 		if err != nil {
-			return fmt.Errorf("fence of %s of %s: %w", k.Kind, version, err)
+			errs = errors.Join(errs, fmt.Errorf("fence of %s of %s: %w", k.Kind, version, err))
+			continue
 		}
 		if err := a.noteBreaches(ctx, d, version, k.Kind, found); err != nil {
-			return err
+			return errors.Join(errs, err)
 		}
 	}
-	return nil
+	return errs
 }
 
 // isBehind reports whether a database has fewer beats than recorded: it was restored.
@@ -132,18 +147,38 @@ func (a *App) noteBreaches(ctx context.Context, d upgradestate.Deployment, versi
 	for _, b := range found {
 		at := time.Now().UTC().Format(time.RFC3339)
 		ev := upgradestate.Breached{Breach: upgradestate.Breach{At: at, Version: version, Kind: kind, What: b.What, Aside: b.Aside, Count: b.Count}}
-		// Apply on the copy: if the list does not grow, the breach is recorded already.
+		// Apply on the copy: if the list does not grow, the breach is recorded already. In a switch it
+		// may still have to end the attempt.
 		next, err := upgradestate.Apply(d, ev)
-		if err == nil && len(next.Breaches) == len(d.Breaches) {
+		if err == nil && len(next.Breaches) == len(d.Breaches) && attemptOf(next) == attemptOf(d) {
 			continue // known
 		}
-		if _, err := a.deployment.Apply(ctx, ev); err != nil {
+		// The fence is in force again, and only this process knows that it was not. So repeat it here:
+		// etcd may be away for an election.
+		policy := backoff.NewExponentialBackOff(backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(0))
+		err = backoff.Retry(func() error {
+			_, err := a.deployment.Apply(ctx, ev)
+			var refused *upgradestate.RefusedError
+			if errors.As(err, &refused) { // such as for a version that is gone by now
+				return backoff.Permanent(err)
+			}
+			return err
+		}, backoff.WithContext(policy, ctx))
+		if err != nil {
 			return fmt.Errorf("note a breach of %s of %s: %w", kind, version, err)
 		}
 		a.log.Error("a fence was missing and is restored", zap.String("version", version), zap.String("kind", kind),
 			zap.String("found", b.What), zap.String("aside", b.Aside), zap.Int64("documents", b.Count))
 	}
 	return nil
+}
+
+// attemptOf returns the number of the attempt at the switch, which a breach may end.
+func attemptOf(d upgradestate.Deployment) uint64 {
+	if d.Upgrade == nil {
+		return 0
+	}
+	return d.Upgrade.Attempt
 }
 
 // countBreaches counts the writes that passed a broken fence as mismatches of a comparison.

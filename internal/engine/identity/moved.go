@@ -95,7 +95,10 @@ func Lost(ctx context.Context, d upgradestate.Deployment, version string, db rec
 	}
 	for _, k := range ns.Kinds {
 		c, ok := f.claims[k.Kind]
-		if ok && c.Owner == (record.Owner{Deployment: d.Name, Version: version}) && c.Name == "" && c.Instead != "" && !f.isReplaced(d, ns, k) {
+		gone := c.Name == "" && c.Instead != ""
+		// Somebody has claimed the new one, and died before the record had it (Reclaim).
+		claimed := !k.Fixed && k.ID != "" && c.ID != k.ID && slices.Contains(names(k), c.Name)
+		if ok && c.Owner == (record.Owner{Deployment: d.Name, Version: version}) && (gone || claimed) && !f.isReplaced(d, ns, k) {
 			kinds = append(kinds, k.Kind)
 		}
 	}

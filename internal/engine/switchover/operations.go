@@ -18,9 +18,6 @@ import (
 // act runs one action and returns the resulting event. It turns an error that no retry can cure
 // into an abort of the attempt.
 func (r *Driver) act(ctx context.Context, d upgradestate.Deployment, a upgradestate.Action) (upgradestate.Event, error) {
-	if u := d.Upgrade; u != nil && u.Breached != "" {
-		return r.giveUp(d, "a fence was not in force: "+u.Breached), nil
-	}
 	ev, err := r.do(ctx, d, a)
 	if u := d.Upgrade; (errors.Is(err, record.ErrTaken) || errors.Is(err, record.ErrLapsed)) && u != nil && u.State == upgradestate.Switching && u.Step != upgradestate.StepAbort {
 		// Another collection has the name, or writes may have passed a fence after the drain. Retries

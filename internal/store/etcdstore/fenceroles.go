@@ -222,7 +222,18 @@ func (s *Store) fenceKeys(ctx context.Context, f record.Fence) error {
 		}
 		// Take the permissions before the gate changes, so that the gate's revision is after all of
 		// the application's writes.
-		changed, err := s.permit(ctx, gs, false, nil)
+		var noted func() error
+		if f.Standing {
+			given, _, err := s.get(ctx, "read what was given", s.at.given(f.Token.ID))
+			if err != nil {
+				return err
+			}
+			if given != nil {
+				return fmt.Errorf("fence %s to %s: %w", f.Token.Name, f.To, record.ErrLapsed)
+			}
+			noted = s.noteGiven(ctx, f.Token)
+		}
+		changed, err := s.permit(ctx, gs, false, noted)
 		if err != nil {
 			return errors.Join(err, s.giveBack(ctx, f.Token, gs))
 		}
@@ -252,15 +263,21 @@ func (s *Store) giveBack(ctx context.Context, tok record.Token, gs []grant) erro
 	return s.permitAsNamed(ctx, tok, gs)
 }
 
+// noteGiven returns a function that notes that roles could write behind a fence, before the permission is
+// taken again. The note survives this process, and Uphold reports it.
+func (s *Store) noteGiven(ctx context.Context, tok record.Token) func() error {
+	return func() error {
+		_, err := s.write(ctx, "note a right given", nil, []clientv3.Op{clientv3.OpPut(s.at.given(tok.ID), "given")}, nil)
+		return err
+	}
+}
+
 // permitAsNamed lets roles write if the kind has its own name, and only read otherwise. It checks
 // again after each change, because the name may have changed meanwhile.
 func (s *Store) permitAsNamed(ctx context.Context, tok record.Token, gs []grant) error {
 	// Behind a fence only an outdated change, by this or another process, can have given
 	// permissions.
-	given := func() error {
-		_, err := s.write(ctx, "note a right given", nil, []clientv3.Op{clientv3.OpPut(s.at.given(tok.ID), "given")}, nil)
-		return err
-	}
+	given := s.noteGiven(ctx, tok)
 	for {
 		at, err := s.Locate(ctx, tok.ID)
 		if err != nil {

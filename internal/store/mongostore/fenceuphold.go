@@ -159,7 +159,7 @@ func (n *Namespace) putBack(ctx context.Context, f record.Fence, found stood) (r
 		err := n.applyOps(ctx, bson.A{gate, n.viewOp(own, on, f.To)})
 		return record.Breach{What: fmt.Sprintf("the view %s was removed; it is restored", own)}, err
 	case found.halfMoved(f):
-		return record.Breach{}, n.applyOps(ctx, bson.A{gate, n.repointOp(own, on)})
+		return record.Breach{}, n.applyOps(ctx, append(bson.A{gate}, n.repointOps(own, on, f.To)...))
 	case at.Type == "view":
 		err := n.applyOps(ctx, bson.A{gate, n.unviewOp(own), n.viewOp(own, on, f.To)})
 		return record.Breach{What: fmt.Sprintf("the view %s was changed, so that readers saw other data; it is restored", own)}, err

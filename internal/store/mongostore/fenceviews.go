@@ -213,16 +213,10 @@ func (n *Namespace) unviewOp(view string) bson.D {
 	}
 }
 
-// repointOp points a view at another collection. The view exists all the time: the server can end an
-// applyOps between any two of its operations, and then nothing would show which fence had a view.
-func (n *Namespace) repointOp(view, on string) bson.D {
-	return bson.D{
-		{Key: "op", Value: "u"},
-		{Key: "ns", Value: n.name + ".system.views"},
-		{Key: "b", Value: false},
-		{Key: "o2", Value: bson.D{{Key: "_id", Value: n.name + "." + view}}},
-		{Key: "o", Value: bson.D{{Key: "$v", Value: 2}, {Key: "diff", Value: bson.D{{Key: "u", Value: bson.D{{Key: "viewOn", Value: on}}}}}}},
-	}
+// repointOps point a fence's view at another collection. They remove the view and make it anew: change
+// streams of the database fail for good at an update of its definition ("assertion value.h").
+func (n *Namespace) repointOps(view, on, mark string) bson.A {
+	return bson.A{n.unviewOp(view), n.viewOp(view, on, mark)}
 }
 
 // viewOp returns the operation that creates a fence's view with a mark.
@@ -254,7 +248,7 @@ func (n *Namespace) renameUnderView(ctx context.Context, f record.Fence) (done b
 	if err := n.noBuilds(ctx, f.Token.Name); err != nil {
 		return false, err
 	}
-	move := viewMove{f.Token.Name, f.To, own.Name}
+	move := viewMove{f.Token.Name, f.To, own.Name, own.fenceMark()}
 	if _, err = n.moves.ask(ctx, move); errors.Is(err, errTogether) {
 		_, err = n.moveUnderViews(ctx, []viewMove{move}) // not failed by the other moves
 	}
@@ -265,21 +259,21 @@ func (n *Namespace) renameUnderView(ctx context.Context, f record.Fence) (done b
 }
 
 // viewMove is the rename of a collection that a fence's view shows.
-type viewMove struct{ from, to, view string }
+type viewMove struct{ from, to, view, mark string }
 
 func (n *Namespace) moveOps(m viewMove) bson.A {
-	return bson.A{n.existsOp(m.from, bson.NewObjectID(), bson.D{}), n.renameOp(m.from, m.to), n.repointOp(m.view, m.to)}
+	return append(bson.A{n.existsOp(m.from, bson.NewObjectID(), bson.D{}), n.renameOp(m.from, m.to)}, n.repointOps(m.view, m.to, m.mark)...)
 }
 
 // moveUnderViews renames collections and points their views at the new names. Callers find out what
 // happened by looking at the names.
 func (n *Namespace) moveUnderViews(ctx context.Context, moves []viewMove) (struct{}, error) {
-	ops := make(bson.A, 0, 3*len(moves))
+	ops := make(bson.A, 0, 4*len(moves))
 	for _, m := range moves {
 		ops = append(ops, n.moveOps(m)...)
 	}
 	err := n.applyOps(ctx, ops)
-	if onlyLooked(err, len(ops), 3) {
+	if onlyLooked(err, len(ops), 4) {
 		return struct{}{}, nil
 	}
 	if len(moves) > 1 && !heldUp(err) && err != nil {
@@ -299,8 +293,8 @@ func (n *Namespace) finishMove(ctx context.Context, f record.Fence) error {
 	if err != nil || own == nil || own.Type != "view" || own.fenceMark() == "" || own.viewOn() != f.Token.Name {
 		return err
 	}
-	err = n.applyOps(ctx, bson.A{n.existsOp(f.To, bson.NewObjectID(), bson.D{}), n.repointOp(own.Name, f.To)})
-	if onlyLooked(err, 2, 2) || hasCode(err, codeUnauthorized, codeCommandNotFound) {
+	err = n.applyOps(ctx, append(bson.A{n.existsOp(f.To, bson.NewObjectID(), bson.D{})}, n.repointOps(own.Name, f.To, own.fenceMark())...))
+	if onlyLooked(err, 3, 3) || hasCode(err, codeUnauthorized, codeCommandNotFound) {
 		return nil // the privilege is gone: as in renameUnderView
 	}
 	return err

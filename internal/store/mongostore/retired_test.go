@@ -84,7 +84,7 @@ func TestCloseName(t *testing.T) {
 					t.Fatalf("found %+v", found)
 				}
 				for _, s := range found {
-					if s.Count != 1 || len(b.docs(t, s.Aside)) != 1 || !strings.Contains(s.What, "took 1 documents that no version has") {
+					if s.Count != 1 || len(b.docs(t, s.Aside)) != 1 || !strings.Contains(s.What, "received 1 documents that no version has") {
 						t.Errorf("set aside: %+v", s)
 					}
 				}
@@ -99,7 +99,7 @@ func TestCloseName(t *testing.T) {
 			}
 
 			// A later version takes the name.
-			if _, err := b.Describe(t.Context(), record.KindSpec{Name: "orders", Fixed: true}, "orders"); err == nil || !strings.Contains(err.Error(), "completed version") {
+			if _, err := b.Describe(t.Context(), record.KindSpec{Name: "orders", Fixed: true}, "orders"); err == nil || !strings.Contains(err.Error(), "the view that 'complete' left") {
 				t.Errorf("described as %v", err)
 			}
 			next, err := b.Provision(t.Context(), record.KindSpec{Name: "orders", Fixed: true}, "orders.n5")

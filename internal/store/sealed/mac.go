@@ -143,5 +143,5 @@ func (s State) fresh(k *Keys, seen uint64) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%w: %s and is of write %d, but this process has seen write %d: %s", errOld, why, s.Count, seen, acceptVerb)
+	return fmt.Errorf("%w: %s and is of write %d, but this process has seen write %d: find out who put it back, and if it was restored on purpose, restart this process", errOld, why, s.Count, seen)
 }

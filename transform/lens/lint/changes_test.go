@@ -185,7 +185,7 @@ func TestCompareOfManyNames(t *testing.T) {
 	}
 	start := time.Now()
 	got := changesOf(t, "operations: [{each: {field: stock, in: map, operations: [{each: {field: x, in: map, operations: [{convert: {field: n, from: int, to: long}}]}}]}}]\n", sample.String())
-	if took := time.Since(start); took > 20*time.Second || len(got) != 1 || !strings.HasPrefix(got[0], "type stock.<key>.x.<key>.n") {
+	if took := time.Since(start); took > 5*time.Minute || len(got) != 1 || !strings.HasPrefix(got[0], "type stock.<key>.x.<key>.n") {
 		t.Errorf("%.3q in %s", got, took)
 	}
 }

@@ -27,8 +27,8 @@ func Connected(store coord.Store) Connect {
 	return func(context.Context) (coord.Store, func(), error) { return store, func() {}, nil }
 }
 
-// ErrRan reports a second run of a server, or a run after Close.
-var ErrRan = errors.New("a server runs once, and not after Close: make a new one")
+// ErrRan reports a second run of a server.
+var ErrRan = errors.New("a server runs once: make a new one")
 
 // Reasons of a handler outside of Run.
 var (
@@ -45,6 +45,7 @@ type life struct {
 
 	mu      sync.Mutex
 	begun   bool         // the run has begun, or never will
+	ran     bool         // Run was called
 	api     http.Handler // of the run; nil: none
 	stopped bool         // Handler refuses all requests
 	running int          // requests in Handler
@@ -76,11 +77,14 @@ func (a *App) Run(ctx context.Context, connect Connect) error {
 // once connects and calls run, the first time that it is called. The ctx of run ends with Close, too.
 func (a *App) once(ctx context.Context, connect Connect, run func(context.Context, coord.Store) error) error {
 	a.mu.Lock()
-	again := a.begun
-	a.begun = true
+	again, closed := a.ran, a.begun
+	a.begun, a.ran = true, true
 	a.mu.Unlock()
-	if again {
+	switch {
+	case again:
 		return ErrRan
+	case closed: // a program may be told to stop before this call
+		return nil
 	}
 	defer close(a.ended)
 	defer a.refuse()

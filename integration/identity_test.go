@@ -274,7 +274,7 @@ func TestRecover(t *testing.T) {
 				t.Errorf("confirmed with another one's: %+v", r)
 			}
 		}
-		if r := s.recover(ctx, "--current", "v1", "--confirm", s.name); r.code == 0 || !strings.Contains(r.stderr, "v1 was chosen, and v2 is the current version") {
+		if r := s.recover(ctx, "--current", "v1", "--confirm", s.name); r.code == 0 || !strings.Contains(r.stderr, "v1 was chosen, but v2 is the current version") {
 			t.Errorf("with another choice than what the marks say: %+v", r)
 		}
 	})

@@ -293,7 +293,7 @@ func TestOfflineRollbackDropped(t *testing.T) {
 	api, _ := c.addresses()
 	other.Nodes()[0].Kill()
 	execute(ctx, t, s.env, "rollback", "--server", api).refuses(t, "database of v2", "it does not answer", lostForGood)
-	toSnapshot := []string{"v1 follows v2: use rollback without --to-snapshot, nothing is lost", "if the database of v2 is lost, see docs/break-glass.md"}
+	toSnapshot := []string{"v1 follows v2: use rollback without --to-snapshot, so that nothing is lost", "if the database of v2 is lost, see docs/break-glass.md"}
 	execute(ctx, t, s.env, "rollback", "--to-snapshot", "--server", api).refuses(t, toSnapshot...)
 	if err := other.Nodes()[0].Start(ctx); err != nil {
 		t.Fatal(err)

@@ -452,7 +452,7 @@ func TestRestoredServed(t *testing.T) {
 	defer cancel()
 	r := newRestorable(ctx, t, "{auto: false, workers: 2}")
 	c := r.controller("one", breakPoint{}).ready(ctx)
-	gives := fmt.Sprintf("of %d groups compared 40 are in ", restorableDocs+40)
+	gives := fmt.Sprintf("of %d compared groups, 40 are only in ", restorableDocs+40)
 
 	// Held at ready, and asked to switch: the restored state counts.
 	r.begin(ctx)

@@ -71,7 +71,7 @@ func TestBackToTheSnapshot(t *testing.T) {
 	if now, err := s.record.Get(ctx); err != nil || now.Upgrade != nil {
 		t.Fatalf("it was begun: %+v, %v", now.Upgrade, err)
 	}
-	if r := dbc("rollback", "--to-snapshot", "--accept-loss", "--confirm", confirm); r.code != 0 || !strings.Contains(r.stderr, "will: go back to v1 as the switch left it") {
+	if r := dbc("rollback", "--to-snapshot", "--accept-loss", "--confirm", confirm); r.code != 0 || !strings.Contains(r.stderr, "will: return to v1 as the switch left it") {
 		t.Fatalf("%+v", r)
 	}
 	d = s.await(ctx, "the flip back", flipped("v1"))

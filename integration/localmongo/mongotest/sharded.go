@@ -174,6 +174,8 @@ func (c *Cluster) MovePrimary(t testing.TB, db string) {
 // That recreates it with a new UUID.
 func (c *Cluster) MoveCollection(t testing.TB, db, collection string) {
 	t.Helper()
+	resharding.Lock()
+	defer resharding.Unlock()
 	c.run(t, bson.D{{Key: "moveCollection", Value: db + "." + collection}, {Key: "toShard", Value: c.otherShard(t, db)}})
 }
 
@@ -184,9 +186,14 @@ func (c *Cluster) MoveBack(t testing.TB, db, collection string) {
 	c.run(t, bson.D{{Key: "moveCollection", Value: db + "." + collection}, {Key: "toShard", Value: c.primaryShard(t, db)}})
 }
 
+// resharding lets one such command run at a time: a cluster refuses a second one, and tests share it.
+var resharding sync.Mutex
+
 // Reshard changes the shard key of a sharded collection. That recreates it with a new UUID.
 func (c *Cluster) Reshard(t testing.TB, db, collection string, key bson.D) {
 	t.Helper()
+	resharding.Lock()
+	defer resharding.Unlock()
 	c.run(t, bson.D{{Key: "reshardCollection", Value: db + "." + collection}, {Key: "key", Value: key}})
 }
 
@@ -195,6 +202,8 @@ func (c *Cluster) Reshard(t testing.TB, db, collection string, key bson.D) {
 // nothing to do.
 func (c *Cluster) Unshard(t testing.TB, db, collection string) {
 	t.Helper()
+	resharding.Lock()
+	defer resharding.Unlock()
 	c.run(t, bson.D{{Key: "unshardCollection", Value: db + "." + collection}, {Key: "toShard", Value: c.primaryShard(t, db)}})
 }
 

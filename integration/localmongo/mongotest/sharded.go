@@ -183,6 +183,8 @@ func (c *Cluster) MoveCollection(t testing.TB, db, collection string) {
 // new UUID.
 func (c *Cluster) MoveBack(t testing.TB, db, collection string) {
 	t.Helper()
+	resharding.Lock()
+	defer resharding.Unlock()
 	c.run(t, bson.D{{Key: "moveCollection", Value: db + "." + collection}, {Key: "toShard", Value: c.primaryShard(t, db)}})
 }
 

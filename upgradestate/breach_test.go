@@ -52,3 +52,49 @@ func TestBreaches(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestBreachEndsAnAttempt: a fence of the current version that was missing in a switch ends the attempt.
+// The next one takes the writes that passed it along, so nobody has to accept the breach.
+func TestBreachEndsAnAttempt(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		step, version, aside string
+		before               bool // the same was found earlier, and nobody has accepted it
+		ends                 bool
+		open                 int
+	}{
+		"lifted":                     {step: "SEAL_SOURCE", version: "v1", ends: true},
+		"lifted in the drain":        {step: "DRAIN", version: "v1", ends: true},
+		"of the target":              {step: "DRAIN", version: "v2", open: 1},
+		"known, of an earlier fence": {step: "DRAIN", version: "v1", before: true, ends: true, open: 1},
+		"set aside":                  {step: "DRAIN", version: "v1", aside: "aside.1", ends: true, open: 1},
+		"set aside, and known":       {step: "DRAIN", version: "v1", aside: "aside.1", before: true, open: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := at(t, tc.step)
+			found := us.Breached{Breach: us.Breach{Version: tc.version, Kind: "users", What: "the validator was removed", Aside: tc.aside}}
+			if tc.before {
+				d.Breaches = append(d.Breaches, found.Breach)
+			}
+			next, err := us.Apply(d, found)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ended := next.Upgrade.Step == us.StepAbort; ended != tc.ends || ended && (!next.Upgrade.Again || next.Upgrade.Attempt == d.Upgrade.Attempt) {
+				t.Errorf("the attempt is %+v", next.Upgrade)
+			}
+			if open := us.OpenBreaches(next); len(open) != tc.open {
+				t.Errorf("to be accepted: %+v", open)
+			}
+			// The check of fences repeats, and the driver may be at the flip.
+			again, err := us.Apply(next, found)
+			if err != nil || again.Upgrade.Attempt != next.Upgrade.Attempt {
+				t.Errorf("found again: %+v, %v", again.Upgrade, err)
+			}
+			if _, err := us.Apply(next, us.Flip{ID: "u1"}); tc.ends && err == nil {
+				t.Error("it flips")
+			}
+		})
+	}
+}

@@ -26,8 +26,8 @@ func (s sightings) SaveSighting(_ context.Context, version string, seen identity
 	return nil
 }
 
-// TestProven: a collection that only the cluster made anew is told from each that somebody else put in
-// its place, whatever came before and after.
+// TestProven: Proven accepts a collection that only the cluster recreated. It refuses one that a person
+// put in its place, also if the cluster moved either of them before or after.
 func TestProven(t *testing.T) {
 	t.Parallel()
 	type place struct {
@@ -131,5 +131,33 @@ func TestAnnounceBehindASwitch(t *testing.T) {
 	late.Epoch += 2
 	if err := identity.Announce(t.Context(), late, identity.RecoveryID+"late", w.markers()); err == nil {
 		t.Error("it is overwritten")
+	}
+}
+
+// TestLostAfterItsClaim: a controller that accepts a moved collection dies after its claim and before the
+// record. The next one must find it again, or the service stays down.
+func TestLostAfterItsClaim(t *testing.T) {
+	t.Parallel()
+	w := newWorldOf(t, memstore.Options{FixedFence: record.FenceValidator, Moves: true})
+	w.db["v1"].MovePrimary()
+	e, err := identity.Gather(t.Context(), deploymentName, w.markers())
+	w.ok(err)
+	anew, err := e.MadeAnew(w.d)
+	w.ok(err)
+	next, err := upgradestate.Apply(w.d, upgradestate.Adopt{Epoch: w.d.Epoch, Collections: anew})
+	w.ok(err)
+	w.ok(identity.Announce(t.Context(), next, identity.RecoveryID+"one", w.markers()))
+	w.ok(identity.Reclaim(t.Context(), identity.Anew(next, anew), w.markers()))
+	lost, err := identity.Lost(t.Context(), w.d, "v1", w.db["v1"])
+	w.ok(err)
+	e, err = identity.Gather(t.Context(), deploymentName, w.markers())
+	w.ok(err)
+	again, err := e.MadeAnew(w.d)
+	w.ok(err)
+	if len(lost) != 1 || len(again) != 1 || again[0] != anew[0] {
+		t.Errorf("lost are %v, made anew %+v, want %+v", lost, again, anew)
+	}
+	if lost, err := identity.Lost(t.Context(), next, "v1", w.db["v1"]); err != nil || len(lost) > 0 {
+		t.Errorf("lost after it was accepted: %v, %v", lost, err)
 	}
 }

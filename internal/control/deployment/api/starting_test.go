@@ -9,7 +9,8 @@ import (
 	"dbcontroller.dev/internal/coord/memcoord"
 )
 
-// TestStartingIsSaid: a controller that has not prepared a version says so, and for what it waits.
+// TestStartingIsSaid: while a controller prepares a version, its answers name the version and the cause
+// of the wait.
 func TestStartingIsSaid(t *testing.T) {
 	t.Parallel()
 	store := memcoord.New()

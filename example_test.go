@@ -55,7 +55,7 @@ func ExampleNew() {
 	defer stop()
 	server, err := dbcontroller.New(tasks.Service(), dbcontroller.Options{ConfigFile: "config.yaml", Logger: slog.Default()})
 	if err != nil {
-		log.Fatal(err) // one line that says what to correct
+		log.Fatal(err) // the error names the setting to correct
 	}
 	api := &http.Server{
 		Addr: ":8443", Handler: server.Handler(), TLSConfig: server.TLSConfig(),

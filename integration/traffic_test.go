@@ -3,6 +3,7 @@ package integration_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -135,13 +136,14 @@ func (tr *traffic) settle(ctx context.Context, d upgradestate.Deployment) {
 	s.t.Helper()
 	tr.finish()
 	if d.CurrentVersion == "v1" {
-		// v2's API answers from data that follows a moment later.
+		// v2's API answers from data that follows a moment later. The parts of a process follow one after
+		// the other, and the API does not show those whose process is gone.
 		eventually(ctx, s.t, "v2 has followed", func() error {
 			_, passive, err := tr.client.list(ctx, 0)
 			if err != nil {
 				return err
 			}
-			return tr.processes.check("the v2 API", passive)
+			return errors.Join(tr.processes.check("the v2 API", passive), tr.checkRaw(ctx, d))
 		})
 	}
 	for i := range tr.servers {
@@ -152,13 +154,7 @@ func (tr *traffic) settle(ctx context.Context, d upgradestate.Deployment) {
 		s.report(tr.processes.check("the v1 API of "+tr.servers[i].name, v1))
 		s.report(tr.processes.check("the v2 API of "+tr.servers[i].name, v2))
 	}
-	if s.db["v2"] != nil && !s.encrypted {
-		raw, err := s.rawProcesses(ctx, d)
-		if err != nil {
-			s.t.Fatalf("read processes: %v", err)
-		}
-		s.report(tr.processes.check("MongoDB", raw))
-	}
+	s.report(tr.checkRaw(ctx, d))
 	s.report(tr.processes.failures())
 	if !tr.alone {
 		tr.settlePackages(ctx, d.CurrentVersion)
@@ -166,6 +162,19 @@ func (tr *traffic) settle(ctx context.Context, d upgradestate.Deployment) {
 	if tr.processes.reads == 0 {
 		s.t.Error("nothing was read")
 	}
+}
+
+// checkRaw checks v2's processes as MongoDB holds them, where a test can read them there.
+func (tr *traffic) checkRaw(ctx context.Context, d upgradestate.Deployment) error {
+	s := tr.system
+	if s.db["v2"] == nil || s.encrypted {
+		return nil
+	}
+	raw, err := s.rawProcesses(ctx, d)
+	if err != nil {
+		return fmt.Errorf("read processes: %w", err)
+	}
+	return tr.processes.check("MongoDB", raw)
 }
 
 // settlePackages checks the application's documents, and how its calls ended.

@@ -39,7 +39,6 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -103,10 +102,7 @@ type App struct {
 	log      *zap.Logger
 
 	deployment *deployment.Store
-	namespaces map[string]record.Namespace // by version
-	scratches  map[string]Space            // by version, without Options.Wrap
-	quiet      map[string]Space            // by version; their use does not disturb other clients
-	databases  map[string]Connection       // by version; the maps above wrap them
+	*connections
 	// imported holds the databases of other deployments, by service and version.
 	imported  map[string]map[string]Connection
 	waiting   waiting     // why this process does not work yet
@@ -132,15 +128,16 @@ type App struct {
 func New(cfg Settings, registry *transform.Registry, store coord.Store, backend Backend, opts Options, log *zap.Logger) *App {
 	a := &App{
 		cfg: cfg, opts: opts, registry: registry, store: store, backend: backend, log: log.With(zap.String("controller", opts.ID)),
-		deployment: deployment.New(store, cfg.Deployment, deployment.Config{Log: log, By: "controller " + opts.ID}),
-		pulses:     pulses{dealing: make(chan struct{}, 1)},
-		namespaces: map[string]record.Namespace{}, scratches: map[string]Space{}, quiet: map[string]Space{}, imported: map[string]map[string]Connection{},
+		deployment:  deployment.New(store, cfg.Deployment, deployment.Config{Log: log, By: "controller " + opts.ID}),
+		pulses:      pulses{dealing: make(chan struct{}, 1)},
+		connections: &connections{namespaces: map[string]record.Namespace{}, scratches: map[string]Space{}, quiet: map[string]Space{}},
+		imported:    map[string]map[string]Connection{},
 	}
 	a.hooks = hooks.New(cfg.Hooks, a.deployment, a.log)
 	a.collections = collections.New(collections.Parts{
 		Deployments: a.deployment, Registry: registry, Carry: opts.Carry, Log: a.log,
 		Database: func(version string) collections.Database { return a.namespaces[version] },
-		Target:   a.target, Idle: a.idle, Belongs: a.belongs, Views: a.views,
+		Target:   cfg.target, Idle: cfg.idle, Belongs: a.belongs, Views: a.views,
 	})
 	return a
 }
@@ -294,20 +291,6 @@ func (a *App) lead(ctx context.Context) error {
 		g.Go(func() error { return a.hooks.Run(ctx) })
 		return g.Wait()
 	})
-}
-
-// position returns the present change position of a version's database, encoded as in the record.
-func (a *App) position(ctx context.Context, version string) (string, error) {
-	ns := a.namespaces[version]
-	if ns == nil {
-		return "", fmt.Errorf("version %s is not configured here", version)
-	}
-	at, err := ns.Position(ctx)
-	if err != nil {
-		return "", err
-	}
-	text, err := json.Marshal(at)
-	return string(text), err
 }
 
 // TransformHash returns the hash of the transformation between two versions. The API compares it

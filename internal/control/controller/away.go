@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"dbcontroller.dev/internal/control/controller/recordloop"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )
@@ -45,7 +46,7 @@ func (w *silence) why(version string) error {
 
 // watchBack keeps the reason that BackAway returns, until ctx ends.
 func (a *App) watchBack(ctx context.Context) error {
-	return a.follow(ctx, func(d upgradestate.Deployment) (time.Duration, error) {
+	return recordloop.Follow(ctx, a.deployment, a.log, func(d upgradestate.Deployment) (time.Duration, error) {
 		if version, db := a.backDatabase(d); db != nil {
 			a.back.set(version, a.lookAtBack(ctx, version, db))
 		}

@@ -25,7 +25,7 @@ func (awayConnection) Problem() error { return errors.New("no primary") }
 func TestWaitsHavePlaces(t *testing.T) {
 	t.Parallel()
 	a := &App{cfg: Settings{Databases: []Database{{Version: "v1"}, {Version: "v2"}}}, opts: Options{ID: "c1"}}
-	a.databases = map[string]Connection{"v1": awayConnection{}, "v2": awayConnection{}}
+	a.connections = &connections{databases: map[string]Connection{"v1": awayConnection{}, "v2": awayConnection{}}}
 	all := a.waits()
 	if len(all) != 2 {
 		t.Fatalf("waits %+v", all)
@@ -46,7 +46,7 @@ func TestWaitsHavePlaces(t *testing.T) {
 // version.
 func TestLivesHasAPlace(t *testing.T) {
 	t.Parallel()
-	a := &App{deployment: deployment.New(memcoord.New(), "services/a/deployments/none", deployment.Config{}), namespaces: map[string]record.Namespace{"v2": memstore.New()}}
+	a := &App{deployment: deployment.New(memcoord.New(), "services/a/deployments/none", deployment.Config{}), connections: &connections{namespaces: map[string]record.Namespace{"v2": memstore.New()}}}
 	err := a.lives(t.Context(), "v2")
 	if err == nil {
 		t.Fatal("it lives without a deployment")
@@ -63,7 +63,7 @@ func TestMetricOfEveryCode(t *testing.T) {
 		d := us.New("services/a/deployments/b", "v1", 1)
 		d.Upgrade = &us.Upgrade{ID: "u", TargetVersion: "v2", State: us.InitialSyncing, ReadyShards: []int{0}}
 		s := deployment.State{Record: d, Controllers: []string{"c"}, Progress: []syncer.Progress{{Owner: "c"}}, Readiness: &switchover.Readiness{ID: "u", Blockers: []us.Blocker{{Code: code, Text: "because"}}}}
-		w := &whole{app: &App{}}
+		w := &whole{app: &App{connections: &connections{}}}
 		w.show(s, time.Now())
 		got := map[string]float64{}
 		r := prometheus.NewPedanticRegistry()

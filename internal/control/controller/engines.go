@@ -183,7 +183,7 @@ func (a *App) runUntilPassed(ctx context.Context, g *errgroup.Group, owned *owne
 				return nil
 			}
 			// The target changed within the epoch. The engine must end before another one starts.
-			if wanted, ok := a.target(now); !ok || wanted != to || toSnapshot(now) != toSnapshot(d) {
+			if wanted, ok := a.cfg.target(now); !ok || wanted != to || toSnapshot(now) != toSnapshot(d) {
 				end()
 				return <-ended
 			}
@@ -248,7 +248,7 @@ func (a *App) awaitDirection(ctx context.Context, owned *subscription) (d upgrad
 		case <-ctx.Done():
 			return d, "", ctx.Err()
 		case d = <-watch:
-			if to, ok := a.target(d); d.Name != "" && (ok || a.mustAnnounce(d)) {
+			if to, ok := a.cfg.target(d); d.Name != "" && (ok || a.mustAnnounce(d)) {
 				return d, to, nil
 			}
 			a.engines.fail(nil)
@@ -285,26 +285,15 @@ func (a *App) newEngine(owned *subscription, d upgradestate.Deployment, to strin
 		Source: source, Target: target, Direction: dir, Deployments: a.deployment, Journal: a.deployment,
 		Ownership: owned, Comparer: verify.New(source, target, dir), Lease: a.pool.Lease, Log: a.log,
 		TargetLacks: func() string { return a.collections.Lacks(d.Epoch, to) },
-		Pacer:       a.pacer(source, target), Tracer: a.opts.Tracer, Replaced: followed, SourceLacks: func() string { return a.replacements.text() },
+		Pacer:       a.cfg.pacer(source, target), Tracer: a.opts.Tracer, Replaced: followed, SourceLacks: func() string { return a.replacements.text() },
 		Lives: func(ctx context.Context) error { return a.lives(ctx, d.CurrentVersion, to) },
 	}, syncer.Config{
 		Owner: a.opts.ID, Epoch: d.Epoch, Ring: d.RingSize, Workers: a.cfg.Copy.Workers, Page: a.cfg.Copy.Page,
-		Copy: a.copies(d, to), Snapshot: toSnapshot(d), LateDeletes: a.engines.late(),
+		Copy: a.cfg.copies(d, to), Snapshot: toSnapshot(d), LateDeletes: a.engines.late(),
 		ShowValues: a.cfg.ShowValues, LagBound: a.cfg.Switch.MaxLag,
 	})
 	a.engines.replace(e)
 	return e, nil
-}
-
-// copies reports whether an engine may start before an upgrade begins. Reverse sync and the watch
-// after a switch do not depend on copy.auto. A version left by a switch to a snapshot is not synced
-// again.
-func (a *App) copies(d upgradestate.Deployment, to string) bool {
-	last := d.LastSwitch
-	if last != nil && last.Snapshot && last.From == to {
-		return false
-	}
-	return a.cfg.Copy.Auto || last != nil && (last.From == to || last.From == d.CurrentVersion)
 }
 
 // toSnapshot reports whether the running upgrade switches to a snapshot and syncs nothing.

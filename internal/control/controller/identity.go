@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"dbcontroller.dev/internal/control/controller/recordloop"
 	"dbcontroller.dev/internal/engine/identity"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
@@ -92,7 +93,7 @@ func (a *App) keeper() identity.Keeper {
 
 // keepMarks keeps the marks of the open databases in line with the record.
 func (a *App) keepMarks(ctx context.Context) error {
-	return a.follow(ctx, func(d upgradestate.Deployment) (time.Duration, error) {
+	return recordloop.Follow(ctx, a.deployment, a.log, func(d upgradestate.Deployment) (time.Duration, error) {
 		return 0, identity.Keeper{Deployments: a.deployment, Databases: a.markers(a.opened()...)}.Keep(ctx, d)
 	})
 }

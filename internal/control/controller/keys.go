@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/internal/control/controller/recordloop"
 	"dbcontroller.dev/internal/engine/backfill"
 	"dbcontroller.dev/internal/store/sealed"
 	"dbcontroller.dev/record"
@@ -242,7 +243,7 @@ const afterSwitch = 10 * time.Minute
 // keepKeys starts a rotation if records are not under the configured key. It does not repeat a
 // rotation that an operator cancelled, whichever controller leads.
 func (a *App) keepKeys(ctx context.Context) error {
-	return a.follow(ctx, func(d upgradestate.Deployment) (time.Duration, error) {
+	return recordloop.Follow(ctx, a.deployment, a.log, func(d upgradestate.Deployment) (time.Duration, error) {
 		if d.CurrentVersion == "" || a.databases[d.CurrentVersion] == nil || !a.databases[d.CurrentVersion].Opened() {
 			return lookAtKeys, nil
 		}

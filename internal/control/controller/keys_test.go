@@ -38,7 +38,7 @@ func newKeyed(t *testing.T, keys *sealed.Keys) *keyed {
 	c := memcoord.New()
 	k := &keyed{t: t, coord: c, keys: keys, notes: &recordtest.Notes{}, store: memstore.New()}
 	k.App = &App{deployment: deployment.New(c, "services/a/deployments/b", deployment.Config{}), log: zap.NewNop()}
-	k.databases = map[string]Connection{"v1": keyedConnection{k: k}}
+	k.connections = &connections{databases: map[string]Connection{"v1": keyedConnection{k: k}}}
 	k.login(k.store)
 	k.notes.Begin(t, k.way.Sealer())
 	_, err := k.deployment.Create(t.Context(), "v1", 1)

@@ -222,16 +222,3 @@ func (w *nameWatcher) publish(ctx context.Context, f *deployment.FormerNames) er
 	w.said = f
 	return nil
 }
-
-// Viewer is a Connection whose database has views.
-type Viewer interface {
-	Views(ctx context.Context) ([]record.View, error)
-}
-
-// views returns the views of applications in a version's database.
-func (a *App) views(ctx context.Context, version string) ([]record.View, error) {
-	if v, ok := a.databases[version].(Viewer); ok {
-		return v.Views(ctx)
-	}
-	return nil, nil
-}

@@ -70,7 +70,7 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 	if err != nil {
 		return d, err
 	}
-	if err := a.fits(d); err != nil {
+	if err := a.cfg.fits(d); err != nil {
 		return d, err
 	}
 	if d.Revision > 0 {
@@ -85,7 +85,7 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 		return d, err
 	}
 	// The other side is optional from here on, unless the deployment is new.
-	to, ok := a.wants(d)
+	to, ok := a.cfg.wants(d)
 	if ok && lived(d) {
 		switch err := a.openSoon(ctx, to); {
 		case a.backend.Unavailable(err), identity.IsLost(err):
@@ -119,10 +119,10 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 	if a.incarnation, err = a.deployment.Incarnation(ctx); err != nil {
 		return d, err
 	}
-	if err := a.fits(d); err != nil { // another controller may have created the record first
+	if err := a.cfg.fits(d); err != nil { // another controller may have created the record first
 		return d, err
 	}
-	if len(a.reachable(d)) == 0 {
+	if len(a.cfg.reachable(d)) == 0 {
 		return a.provision(ctx, d, d.CurrentVersion, a.registry.Kinds(upgradestate.APIVersion(d.CurrentVersion)))
 	}
 	return a.announce(ctx, d)
@@ -130,13 +130,6 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 
 // soon is the longest wait for a database that the controller can start without.
 const soon = 5 * time.Second
-
-// openSoon opens a database. If that takes longer than soon, the error is unavailable.
-func (a *App) openSoon(ctx context.Context, version string) error {
-	bounded, cancel := context.WithTimeout(ctx, soon)
-	defer cancel()
-	return a.databases[version].Open(bounded)
-}
 
 // lived reports whether a deployment has namespaces. Only then has it been in use.
 func lived(d upgradestate.Deployment) bool { return len(d.Namespaces) > 0 }
@@ -149,7 +142,7 @@ func (a *App) openFor(ctx context.Context, d upgradestate.Deployment) error {
 		}
 		switch err := a.databases[db.Version].Open(ctx); {
 		case identity.IsLost(err) && db.Version == d.CurrentVersion:
-			return a.withWayBack(d, err)
+			return a.cfg.withWayBack(d, err)
 		case err != nil:
 			return err
 		}
@@ -163,8 +156,8 @@ func (a *App) openFor(ctx context.Context, d upgradestate.Deployment) error {
 // this process will sync is not possible. It skips other impossible upgrades, or postpones them if
 // only their database is unavailable.
 func (a *App) announce(ctx context.Context, d upgradestate.Deployment) (upgradestate.Deployment, error) {
-	targets := a.reachable(d)
-	wanted, ok := a.wants(d)
+	targets := a.cfg.reachable(d)
+	wanted, ok := a.cfg.wants(d)
 	if ok { // first, because this one has work to do
 		targets = append([]string{wanted}, slices.DeleteFunc(targets, func(v string) bool { return v == wanted })...)
 	}
@@ -207,7 +200,7 @@ func (a *App) ensure(ctx context.Context, d upgradestate.Deployment, to string) 
 	if err != nil {
 		return d, err
 	}
-	available := upgradestate.Available{TargetVersion: to, TransformHash: dir.Hash(), Precopied: to == a.precopied(d)}
+	available := upgradestate.Available{TargetVersion: to, TransformHash: dir.Hash(), Precopied: to == a.cfg.precopied(d)}
 	if slices.Contains(d.Available, available) {
 		return d, nil
 	}
@@ -229,17 +222,6 @@ func (a *App) ensureCollections(ctx context.Context, d upgradestate.Deployment, 
 	}
 	d, err = a.provision(ctx, d, to, targetKinds)
 	return d, dir, err
-}
-
-// fits returns an error if this binary or its configuration does not fit the Deployment.
-func (a *App) fits(d upgradestate.Deployment) error {
-	if d.RingSize != a.cfg.RingSize {
-		return fmt.Errorf("sharding.ringSize is %d, but %s has a ring of %d, which cannot change: correct the configuration", a.cfg.RingSize, d.Name, d.RingSize)
-	}
-	if decision := upgradestate.Decide(a.cfg.Versions(), &d); !decision.Role.Controls() {
-		return fmt.Errorf("%s: %s", d.Name, decision.Reason)
-	}
-	return nil
 }
 
 // inspect returns an error for collections that cannot be served. It changes nothing.

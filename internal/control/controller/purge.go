@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"go.uber.org/zap"
-
-	"dbcontroller.dev/internal/base/reconcile"
+	"dbcontroller.dev/internal/control/controller/recordloop"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/upgradestate"
@@ -18,7 +16,7 @@ import (
 // be resurrected. Until the purge, clients overwrite tombstones.
 func (a *App) purge(ctx context.Context) error {
 	var purged uint64 // the epoch whose namespace is clean
-	return a.follow(ctx, func(d upgradestate.Deployment) (time.Duration, error) {
+	return recordloop.Follow(ctx, a.deployment, a.log, func(d upgradestate.Deployment) (time.Duration, error) {
 		version, places := upgradestate.WritePlaces(d)
 		if d.LastSwitch == nil || d.Upgrade != nil || d.Epoch == purged || len(places) == 0 {
 			return 0, nil
@@ -38,28 +36,6 @@ func (a *App) purge(ctx context.Context) error {
 		purged = d.Epoch
 		return 0, nil
 	})
-}
-
-// follow calls do with each version of the record, until ctx ends. It calls do again with the
-// latest record after a failure, or after the time that do returns.
-func (a *App) follow(ctx context.Context, do func(upgradestate.Deployment) (again time.Duration, err error)) error {
-	once := retryEngine // one repetition, for databases that open after the start
-	loop := reconcile.Loop[upgradestate.Deployment]{
-		Step: func(_ context.Context, d upgradestate.Deployment) (time.Duration, error) {
-			again, err := do(d)
-			if again == 0 {
-				again, once = once, 0
-			}
-			return again, err
-		},
-		Retry: retryEngine,
-		Failed: func(_ upgradestate.Deployment, err error, repeated bool) {
-			if !repeated {
-				a.log.Warn("work of the leader failed and will be retried", zap.Error(err), zap.Duration("in", retryEngine))
-			}
-		},
-	}
-	return loop.Run(ctx, a.deployment.Watch(ctx))
 }
 
 // purgeKinds skips kinds whose fence keeps their name. A process that paused while such a kind was

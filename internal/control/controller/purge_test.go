@@ -32,7 +32,7 @@ func TestPurgedKinds(t *testing.T) {
 		{Kind: "blocked", Physical: "blocked", Fixed: true, Fence: "writeBlock"},
 	}}}}
 	db := &purges{}
-	a := App{namespaces: map[string]record.Namespace{"v1": db}}
+	a := App{connections: &connections{namespaces: map[string]record.Namespace{"v1": db}}}
 	version, places := upgradestate.WritePlaces(d)
 	if err := a.purgeKinds(t.Context(), d, version, places); err != nil {
 		t.Fatal(err)

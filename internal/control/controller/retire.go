@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/internal/control/controller/recordloop"
 	"dbcontroller.dev/internal/control/preflight"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
@@ -46,7 +47,7 @@ const retryKept = 10 * time.Second
 //   - Lineage moves with its namespace through switches, and the next direction uses it.
 //   - Tombstones are removed by purge.
 func (a *App) retire(ctx context.Context) error {
-	return a.follow(ctx, func(d upgradestate.Deployment) (again time.Duration, err error) {
+	return recordloop.Follow(ctx, a.deployment, a.log, func(d upgradestate.Deployment) (again time.Duration, err error) {
 		if r := d.Retire; r != nil {
 			if err := a.retireVersion(ctx, d, *r); err != nil {
 				return 0, fmt.Errorf("retired version %s is not dropped yet: %w", r.Version, err)

@@ -27,8 +27,8 @@ func retiring(t *testing.T, until string) (*App, *memstore.Store, *memcoord.Stor
 	const name = "services/a/deployments/b"
 	c := memcoord.New()
 	a := &App{
-		deployment: deployment.New(c, name, deployment.Config{}),
-		namespaces: map[string]record.Namespace{}, log: zap.NewNop(),
+		deployment:  deployment.New(c, name, deployment.Config{}),
+		connections: &connections{namespaces: map[string]record.Namespace{}}, log: zap.NewNop(),
 	}
 	if _, err := a.deployment.Create(t.Context(), "v2", 4); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"fmt"
 	"time"
 
 	"dbcontroller.dev/internal/control/preflight"
@@ -87,16 +88,27 @@ func (s Settings) Versions() []string {
 	return vs
 }
 
+// fits returns an error if this binary or its configuration does not fit the Deployment.
+func (s Settings) fits(d upgradestate.Deployment) error {
+	if d.RingSize != s.RingSize {
+		return fmt.Errorf("sharding.ringSize is %d, but %s has a ring of %d, which cannot change: correct the configuration", s.RingSize, d.Name, d.RingSize)
+	}
+	if decision := upgradestate.Decide(s.Versions(), &d); !decision.Role.Controls() {
+		return fmt.Errorf("%s: %s", d.Name, decision.Reason)
+	}
+	return nil
+}
+
 // pacing returns the configured limits for bulk work, without measurement of databases.
-func (a *App) pacing() throttle.Config {
-	return throttle.Config{MaxRate: a.cfg.Copy.MaxRate, MaxSourceLoad: a.cfg.Copy.MaxSourceLoad, Window: a.cfg.Copy.Window}
+func (s Settings) pacing() throttle.Config {
+	return throttle.Config{MaxRate: s.Copy.MaxRate, MaxSourceLoad: s.Copy.MaxSourceLoad, Window: s.Copy.Window}
 }
 
 // pacer returns the Pacer for an engine's bulk work. A database without record.Monitor is not
 // measured.
-func (a *App) pacer(source, target record.Namespace) *throttle.Pacer {
-	cfg := a.pacing()
-	if !a.cfg.Copy.Unthrottled {
+func (s Settings) pacer(source, target record.Namespace) *throttle.Pacer {
+	cfg := s.pacing()
+	if !s.Copy.Unthrottled {
 		cfg.Source, _ = source.(record.Monitor)
 		cfg.Target, _ = target.(record.Monitor)
 	}

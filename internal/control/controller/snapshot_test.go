@@ -24,8 +24,8 @@ func TestCopies(t *testing.T) {
 		{"what a snapshot has left", true, snapshot, "v2", false},
 		{"past what a snapshot has left", true, snapshot, "v3", true},
 	} {
-		a := App{cfg: Settings{Copy: Copy{Auto: tc.auto}}}
-		if got := a.copies(upgradestate.Deployment{CurrentVersion: "v1", LastSwitch: tc.last}, tc.to); got != tc.want {
+		s := Settings{Copy: Copy{Auto: tc.auto}}
+		if got := s.copies(upgradestate.Deployment{CurrentVersion: "v1", LastSwitch: tc.last}, tc.to); got != tc.want {
 			t.Errorf("%s: %t, want %t", tc.name, got, tc.want)
 		}
 	}

@@ -61,7 +61,7 @@ func (u updates) Task(name string) (upgradestate.Update, error) {
 func (a *App) update(ctx context.Context, owned *ownership) error {
 	mine := owned.subscribe()
 	defer owned.unsubscribe(mine)
-	pacing := a.pacing()
+	pacing := a.cfg.pacing()
 	// The served database may change during a run, so the Monitor must follow the record.
 	if !a.cfg.Copy.Unthrottled && a.measurable() {
 		pacing.Source = current{a}
@@ -76,16 +76,6 @@ func (a *App) update(ctx context.Context, owned *ownership) error {
 			return nil
 		},
 	}, backfill.Config{Owner: a.opts.ID, Workers: a.cfg.Copy.Workers}).Run(ctx)
-}
-
-// measurable reports whether every database can be measured. A database that a test wraps cannot.
-func (a *App) measurable() bool {
-	for _, ns := range a.namespaces {
-		if _, ok := ns.(record.Monitor); !ok {
-			return false
-		}
-	}
-	return true
 }
 
 // current measures the database of the current version, on which data updates work.

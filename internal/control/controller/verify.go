@@ -25,14 +25,14 @@ func (a *App) Verify(ctx context.Context, progress func(verify.Report)) (verify.
 	if err != nil {
 		return verify.Report{}, err
 	}
-	to, ok := a.target(d)
+	to, ok := a.cfg.target(d)
 	if !ok { // right after a switch the record names no version yet
-		to, ok = a.wants(d)
+		to, ok = a.cfg.wants(d)
 	}
 	if !ok {
 		return verify.Report{}, fmt.Errorf("version %s is active and nothing is synced from it: there is nothing to compare", d.CurrentVersion)
 	}
-	if d.Upgrade == nil && !a.copies(d, to) {
+	if d.Upgrade == nil && !a.cfg.copies(d, to) {
 		return verify.Report{}, fmt.Errorf("nothing was copied from %s to %s yet, because no upgrade runs and copy.auto is false: there is nothing to compare", d.CurrentVersion, to)
 	}
 	if err := a.copied(ctx, to); err != nil {

@@ -172,7 +172,7 @@ func newCopyWorldOf(t *testing.T, kind record.KindSpec) copyWorld {
 	check(registry.Add("v1", "v2", transform.Spec{Name: "things", Revision: "1", Up: keep, Down: keep, Old: kinds, New: kinds}))
 	w := copyWorld{coord: memcoord.New()}
 	w.app = &App{
-		registry: registry, namespaces: map[string]record.Namespace{},
+		registry: registry, connections: &connections{namespaces: map[string]record.Namespace{}},
 		cfg:        Settings{Databases: []Database{{Version: "v1", APIVersion: "v1"}, {Version: "v2", APIVersion: "v2"}}},
 		deployment: deployment.New(w.coord, "services/shop/deployments/d", deployment.Config{}),
 	}

@@ -199,7 +199,7 @@ func (a *App) announcePostponed(ctx context.Context) error {
 			case err != nil || d.Upgrade != nil:
 				a.postpone(version)
 				continue
-			case !slices.Contains(a.reachable(d), version):
+			case !slices.Contains(a.cfg.reachable(d), version):
 				continue
 			}
 			if _, err = a.ensure(ctx, d, version); a.backend.Unavailable(err) {

@@ -49,6 +49,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"dbcontroller.dev/internal/control/controller/keys"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/internal/control/preflight"
@@ -106,7 +107,6 @@ type App struct {
 	// imported holds the databases of other deployments, by service and version.
 	imported  map[string]map[string]Connection
 	waiting   waiting     // why this process does not work yet
-	encrypted encryptions // last known encryption state of each version, for the API
 	postponed postponed   // upgrades to announce once their databases are open
 	running   atomic.Bool // pool is set
 	pool      *shards.Pool
@@ -119,6 +119,7 @@ type App struct {
 	pulses pulses  // beat counters of the databases, which reveal a restore
 	// collections keeps the indexes, options and names of collections as the record says.
 	collections *collections.Maintainer
+	keys        *keys.Keeper // keeps records under the configured keys
 	hooks       *hooks.Hooks // delivers events while this controller leads
 	incarnation string       // of the deployment in etcd; set by prepare
 	announced   uint64       // epoch whose upgrades are announced; set by prepare, then sync
@@ -133,6 +134,15 @@ func New(cfg Settings, registry *transform.Registry, store coord.Store, backend 
 		connections: &connections{namespaces: map[string]record.Namespace{}, scratches: map[string]Space{}, quiet: map[string]Space{}},
 		imported:    map[string]map[string]Connection{},
 	}
+	a.keys = keys.New(keys.Parts{
+		Deployments: a.deployment, Databases: a.keyed, Wrap: opts.Wrap, Backend: backend, ID: opts.ID, Log: a.log,
+		Self: func() string {
+			if a.opts.alone {
+				return cfg.File
+			}
+			return "controller " + opts.ID
+		},
+	})
 	a.hooks = hooks.New(cfg.Hooks, a.deployment, a.log)
 	a.collections = collections.New(collections.Parts{
 		Deployments: a.deployment, Registry: registry, Carry: opts.Carry, Log: a.log,
@@ -169,7 +179,7 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 	defer closeAll()
 	service := api.New(a.store, a.deployment, api.Config{
 		Upgrades: a, Verifier: a, Updates: updates{a}, Rehearser: a.rehearser(), Planner: a.planner(), Loss: a, Log: a.log,
-		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Policy.Hold}, Initial: a, Waits: a.waits, RollbackLacks: a.collections.RollbackLacks, ViewsLeft: a.collections.ViewsLeft, BackAway: a.BackAway, Starting: a.starting, Build: a.opts.Build, Encryption: a.encrypted.all, KeysLack: a.KeysLack, KindsLack: a.KindsLack, ServedLost: a.ServedLost,
+		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Policy.Hold}, Initial: a, Waits: a.waits, RollbackLacks: a.collections.RollbackLacks, ViewsLeft: a.collections.ViewsLeft, BackAway: a.BackAway, Starting: a.starting, Build: a.opts.Build, Encryption: a.keys.Shown, KeysLack: a.keys.Lack, KindsLack: a.KindsLack, ServedLost: a.ServedLost,
 	})
 	a.log.Info("controller listens", append([]zap.Field{zap.String("deployment", a.cfg.Deployment)}, doors.Addresses()...)...)
 	g, ctx := errgroup.WithContext(ctx)
@@ -180,8 +190,8 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 		_ = presence.AnnounceInsecure(ctx, a.opts.ID, warnings) // as soon as there is a lease
 		g.Go(func() error { return presence.Run(ctx) })
 	}
-	g.Go(func() error { return a.announceKeys(ctx) })
-	g.Go(func() error { return a.lookAtEncryption(ctx) })
+	g.Go(func() error { return a.keys.Announce(ctx) })
+	g.Go(func() error { return a.keys.Look(ctx) })
 	g.Go(func() error { return doors.Serve(ctx, service) })
 	g.Go(func() error { return a.work(ctx) })
 	return g.Wait()
@@ -285,7 +295,7 @@ func (a *App) lead(ctx context.Context) error {
 		g.Go(func() error { return a.keepMarks(ctx) })
 		g.Go(func() error { return a.counts(ctx) })
 		if !a.opts.reads {
-			g.Go(func() error { return a.keepKeys(ctx) })
+			g.Go(func() error { return a.keys.Keep(ctx) })
 		}
 		// Only the leader delivers events, so that no event arrives from several controllers.
 		g.Go(func() error { return a.hooks.Run(ctx) })

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"dbcontroller.dev/internal/control/controller/keys"
 	"dbcontroller.dev/record"
 )
 
@@ -15,6 +16,15 @@ type connections struct {
 	namespaces map[string]record.Namespace // each stream is checked against the record
 	scratches  map[string]Space            // without Options.Wrap
 	quiet      map[string]Space            // their use does not disturb other clients
+}
+
+// keyed returns the databases, by version, as far as their keys need them.
+func (c *connections) keyed() map[string]keys.Database {
+	out := map[string]keys.Database{}
+	for version, db := range c.databases {
+		out[version] = db
+	}
+	return out
 }
 
 // position returns the present change position of a version's database, encoded as in the record.

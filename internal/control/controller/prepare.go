@@ -271,7 +271,7 @@ func (a *App) provision(ctx context.Context, d upgradestate.Deployment, version 
 		return d, err
 	}
 	// Before the collections are announced, because clients then write to them.
-	err = a.beginKeys(ctx, version, missing, func(first *sealed.State) error {
+	err = a.keys.Begin(ctx, version, missing, func(first *sealed.State) error {
 		if len(known.Kinds) > 0 {
 			first = nil
 		}

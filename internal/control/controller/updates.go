@@ -36,7 +36,7 @@ func (u updates) Task(name string) (upgradestate.Update, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), taskTimeout)
 	defer cancel()
 	if name == upgradestate.RotateKeys {
-		return u.rotateAsked(ctx)
+		return u.keys.Requested(ctx)
 	}
 	t, err := u.registry.Task(name)
 	if err != nil {
@@ -67,7 +67,7 @@ func (a *App) update(ctx context.Context, owned *ownership) error {
 		pacing.Source = current{a}
 	}
 	return backfill.New(backfill.Parts{
-		Tasks: a.registry, Rotation: rotation{a}, Deployments: a.deployment, Journal: a.deployment, Ownership: mine, Lease: a.pool.Lease, Log: a.log,
+		Tasks: a.registry, Rotation: a.keys.Rotation(), Deployments: a.deployment, Journal: a.deployment, Ownership: mine, Lease: a.pool.Lease, Log: a.log,
 		Pacer: throttle.New(pacing), Keys: a,
 		Namespace: func(version string) backfill.Namespace {
 			if ns := a.namespaces[version]; ns != nil {

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"dbcontroller.dev/internal/control/controller/keys"
 	"dbcontroller.dev/internal/engine/identity"
 	"dbcontroller.dev/upgradestate"
 )
@@ -92,7 +93,7 @@ func (a *App) missingEach() (errs []error) {
 		if ns := a.databases[db.Version]; ns != nil && !db.Disabled {
 			at := upgradestate.BlockPlace{Version: db.Version}
 			errs = append(errs, upgradestate.Blocked(upgradestate.BlockController, at, ns.Problem()))
-			if e, ok := ns.(Encrypted); ok {
+			if e, ok := ns.(keys.Encrypted); ok {
 				errs = append(errs, upgradestate.Blocked(upgradestate.BlockController, at, e.Unreadable()))
 			}
 		}

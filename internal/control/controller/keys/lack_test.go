@@ -1,4 +1,4 @@
-package controller
+package keys
 
 import (
 	"strings"
@@ -13,7 +13,7 @@ import (
 func TestKeysThatLack(t *testing.T) {
 	t.Parallel()
 	k := newKeyed(t, keysOf(t, "a001", "a001", "a002"))
-	k.opts.ID = "c1"
+	k.ID = "c1"
 	lease, err := k.coord.Grant(t.Context(), time.Hour)
 	k.check(err)
 	defer lease.Close(t.Context()) //nolint:errcheck // of a test
@@ -38,13 +38,13 @@ func TestKeysThatLack(t *testing.T) {
 		},
 	} {
 		tc.server.ID = "s1"
-		k.check(k.deployment.Register(t.Context(), lease, tc.server))
-		got, err := k.KeysLack(t.Context(), "v1")
+		k.check(k.Deployments.Register(t.Context(), lease, tc.server))
+		got, err := k.Lack(t.Context(), "v1")
 		if err != nil || (got == "") != (tc.want == "") || !strings.HasPrefix(got, tc.want) || !strings.Contains(got, tc.also) {
 			t.Errorf("%s: it says %q, %v; want %q and %q", tc.name, got, err, tc.want, tc.also)
 		}
 	}
-	if got, err := k.KeysLack(t.Context(), "v9"); got != "" || err != nil {
+	if got, err := k.Lack(t.Context(), "v9"); got != "" || err != nil {
 		t.Errorf("of a version that is not configured it says %q, %v", got, err)
 	}
 }

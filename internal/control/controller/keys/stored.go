@@ -1,4 +1,4 @@
-package controller
+package keys
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 // stored is the encrypted form of a version's namespace. It asks for the present connection on each
 // call, because a rotation may outlast a password, and a changed password closes old connections.
 type stored struct {
-	app     *App
+	keeper  *Keeper
 	version string
 }
 
@@ -18,7 +18,7 @@ var _ backfill.Namespace = stored{}
 
 // withStored runs a command on the present connection.
 func withStored[T any](ctx context.Context, s stored, do func(record.Namespace) (T, error)) (T, error) {
-	e, err := s.app.encryption(ctx, s.version)
+	e, err := s.keeper.encryption(ctx, s.version)
 	if err != nil {
 		var none T
 		return none, err

@@ -1,4 +1,4 @@
-package controller
+package keys
 
 import (
 	"bytes"
@@ -24,24 +24,30 @@ import (
 
 // keyed is a deployment that serves v1, whose one kind is managed, and the keys of v1.
 type keyed struct {
-	*App
+	*Keeper
 	t     *testing.T
 	coord *memcoord.Store
 	keys  *sealed.Keys
 	notes *recordtest.Notes
 	store *memstore.Store
 	way   *sealed.Namespace // the database by the login of now
+
+	databases map[string]Database
 }
 
 func newKeyed(t *testing.T, keys *sealed.Keys) *keyed {
 	t.Helper()
 	c := memcoord.New()
 	k := &keyed{t: t, coord: c, keys: keys, notes: &recordtest.Notes{}, store: memstore.New()}
-	k.App = &App{deployment: deployment.New(c, "services/a/deployments/b", deployment.Config{}), log: zap.NewNop()}
-	k.connections = &connections{databases: map[string]Connection{"v1": keyedConnection{k: k}}}
+	k.databases = map[string]Database{"v1": keyedConnection{k: k}}
+	k.Keeper = New(Parts{
+		Deployments: deployment.New(c, "services/a/deployments/b", deployment.Config{}), Log: zap.NewNop(),
+		Databases: func() map[string]Database { return k.databases },
+		Self:      func() string { return "controller " + k.ID },
+	})
 	k.login(k.store)
 	k.notes.Begin(t, k.way.Sealer())
-	_, err := k.deployment.Create(t.Context(), "v1", 1)
+	_, err := k.Deployments.Create(t.Context(), "v1", 1)
 	k.check(err)
 	k.join("things")
 	return k
@@ -71,7 +77,7 @@ func (k *keyed) join(kind string) {
 
 func (k *keyed) apply(e upgradestate.Event) upgradestate.Deployment {
 	k.t.Helper()
-	d, err := k.deployment.Apply(k.t.Context(), e)
+	d, err := k.Deployments.Apply(k.t.Context(), e)
 	k.check(err)
 	return d
 }
@@ -79,7 +85,7 @@ func (k *keyed) apply(e upgradestate.Event) upgradestate.Deployment {
 // begin begins a rotation.
 func (k *keyed) begin(id, key string) upgradestate.Update {
 	k.t.Helper()
-	d, err := k.deployment.Get(k.t.Context())
+	d, err := k.Deployments.Get(k.t.Context())
 	k.check(err)
 	u, ok := rotationOf(d, key)
 	if !ok {
@@ -98,7 +104,6 @@ func (k *keyed) finish(id string) {
 
 // keyedConnection is the connection to v1, as far as keys need it.
 type keyedConnection struct {
-	Connection
 	k *keyed
 }
 
@@ -112,10 +117,10 @@ func (c keyedConnection) KeysHere() []string                                    
 // keep does once what the leader does every lookAtKeys, and returns the record.
 func (k *keyed) keep() upgradestate.Deployment {
 	k.t.Helper()
-	d, err := k.deployment.Get(k.t.Context())
+	d, err := k.Deployments.Get(k.t.Context())
 	k.check(err)
 	k.check(k.keepKey(k.t.Context(), d))
-	d, err = k.deployment.Get(k.t.Context())
+	d, err = k.Deployments.Get(k.t.Context())
 	k.check(err)
 	return d
 }
@@ -184,7 +189,7 @@ func TestSleeperDoesNotTurnBack(t *testing.T) {
 			k.finish("r2")
 		}}
 		sleeper := sealed.New("v1", func() *sealed.Keys { return k.keys }, notes).Namespace(k.store)
-		if waits, err := (rotation{k.App}).turn(t.Context(), u, sleeper); waits == "" && err == nil || notes.slept != nil {
+		if waits, err := (rotation{k.Keeper}).turn(t.Context(), u, sleeper); waits == "" && err == nil || notes.slept != nil {
 			t.Errorf("asleep %s: it goes on, %q, %v", when, waits, err)
 		}
 		if st, _ := k.notes.State(t.Context()); st.Promised() != "a003" || st.Run != "r2" {
@@ -225,14 +230,14 @@ func TestRotationKeepsOutOfTheWay(t *testing.T) {
 	t.Parallel()
 	k := newKeyed(t, keysOf(t, "a001", "a001", "a002"))
 	k.keys = keysOf(t, "a002", "a001", "a002")
-	d, err := k.deployment.Get(t.Context())
+	d, err := k.Deployments.Get(t.Context())
 	k.check(err)
 	begins := func(d upgradestate.Deployment) bool {
 		t.Helper()
 		k.check(k.keepKey(t.Context(), d))
 		defer k.apply(upgradestate.ConfigureKey{Version: "v1"})
 		defer k.apply(upgradestate.CancelUpdate{})
-		d, err := k.deployment.Get(t.Context())
+		d, err := k.Deployments.Get(t.Context())
 		k.check(err)
 		return d.Update != nil
 	}
@@ -288,7 +293,7 @@ func TestRotationOutlastsLogin(t *testing.T) {
 	key := record.StringKey("x")
 	doc, err := bson.Marshal(bson.D{{Key: "_id", Value: "x"}})
 	k.check(err)
-	d, err := k.deployment.Get(t.Context())
+	d, err := k.Deployments.Get(t.Context())
 	k.check(err)
 	ns, _ := d.Namespace("v1")
 	tok := record.Token{Kind: "things", Name: ns.Kinds[0].Physical, ID: ns.Kinds[0].ID}
@@ -296,7 +301,7 @@ func TestRotationOutlastsLogin(t *testing.T) {
 	k.login(gone{k.store})
 	u := k.begin("r1", "a001")
 	k.check(k.way.Sealer().Turn(t.Context(), "", u.ID, u.Key, nil))
-	task, stored, _, err := (rotation{k.App}).Begin(t.Context(), u, true)
+	task, stored, _, err := (rotation{k.Keeper}).Begin(t.Context(), u, true)
 	k.check(err)
 	all := func(want error) {
 		t.Helper()
@@ -346,7 +351,7 @@ func TestRotationWaitsForKeys(t *testing.T) {
 		u := k.begin("r1", "a002")
 		lack := func(want string) {
 			t.Helper()
-			waits, err := (rotation{k.App}).lacking(t.Context(), u, k.keys)
+			waits, err := (rotation{k.Keeper}).lacking(t.Context(), u, k.keys)
 			if err != nil || want == "" && waits != "" || !strings.Contains(waits, want) {
 				t.Errorf("it waits for %q, %v, want %q", waits, err, want)
 			}
@@ -356,22 +361,22 @@ func TestRotationWaitsForKeys(t *testing.T) {
 		lease, err := k.coord.Grant(t.Context(), time.Hour)
 		k.check(err)
 		defer lease.Close(t.Context()) //nolint:errcheck // of a test
-		register := func() { k.check(k.deployment.Register(t.Context(), lease, server)) }
+		register := func() { k.check(k.Deployments.Register(t.Context(), lease, server)) }
 		register()
 		lack("(server s1)")
 		server.Keys["v1"] = k.keys.Checked()
 		register()
 		lack("")
-		_, err = k.coord.Commit(t.Context(), nil, []coord.Op{{Key: k.deployment.Root() + "/controllers/c1", Value: []byte("c1")}})
+		_, err = k.coord.Commit(t.Context(), nil, []coord.Op{{Key: k.Deployments.Root() + "/controllers/c1", Value: []byte("c1")}})
 		k.check(err)
 		lack("(controller c1)")
-		k.opts.ID = "c1"
+		k.ID = "c1"
 		announced := func(keys *sealed.Keys, then func()) {
 			t.Helper()
 			mine, done := k.keys, make(chan error, 1)
 			ctx, cancel := context.WithCancel(t.Context())
 			k.keys = keys
-			go func() { done <- k.announceKeys(ctx) }()
+			go func() { done <- k.Announce(ctx) }()
 			synctest.Wait()
 			then()
 			cancel()
@@ -382,12 +387,12 @@ func TestRotationWaitsForKeys(t *testing.T) {
 		}
 		key := k.keys
 		announced(other, func() {
-			if waits, err := (rotation{k.App}).lacking(t.Context(), u, key); err != nil || !strings.Contains(waits, "(controller c1)") {
+			if waits, err := (rotation{k.Keeper}).lacking(t.Context(), u, key); err != nil || !strings.Contains(waits, "(controller c1)") {
 				t.Errorf("with another key of the name: %q, %v", waits, err)
 			}
 		})
 		announced(key, func() { lack("") })
-		if keys, err := k.deployment.ControllerKeys(t.Context()); len(keys) > 0 || err != nil {
+		if keys, err := k.Deployments.ControllerKeys(t.Context()); len(keys) > 0 || err != nil {
 			t.Errorf("after its end its keys are still there: %v, %v", keys, err)
 		}
 	})

@@ -1,4 +1,4 @@
-package controller
+package keys
 
 import (
 	"context"
@@ -23,15 +23,15 @@ func (r rotation) lacking(ctx context.Context, u upgradestate.Update, keys *seal
 	if u.Key == sealed.Off {
 		return "", nil
 	}
-	servers, err := r.deployment.Servers(ctx)
+	servers, err := r.Deployments.Servers(ctx)
 	if err != nil {
 		return "", err
 	}
-	controllers, err := r.deployment.Controllers(ctx)
+	controllers, err := r.Deployments.Controllers(ctx)
 	if err != nil {
 		return "", err
 	}
-	has, err := r.deployment.ControllerKeys(ctx)
+	has, err := r.Deployments.ControllerKeys(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -50,35 +50,31 @@ func (r rotation) lacking(ctx context.Context, u upgradestate.Update, keys *seal
 	if len(lack) == 0 {
 		return "", nil
 	}
-	return fmt.Sprintf("processes that lack key %s of %s, or have another key than %s: add it to encryption.keys there (%s)", u.Key, u.Version, r.opts.ID, strings.Join(lack, ", ")), nil
+	return fmt.Sprintf("processes that lack key %s of %s, or have another key than %s: add it to encryption.keys there (%s)", u.Key, u.Version, r.ID, strings.Join(lack, ", ")), nil
 }
 
-// KeysLack returns, for the API, which processes lack a key that a version's records are under. The
+// Lack returns, for the API, which processes lack a key that a version's records are under. The
 // API asks before an upgrade to that version. "" means that no process is known to lack one. A
 // process keeps a key in memory after its configuration has lost it, but its successor could not
 // serve. A process that has not looked for the version's keys yet announces none, and is not
 // counted.
-func (a *App) KeysLack(ctx context.Context, version string) (string, error) {
-	db, ok := a.databases[version].(Encrypted)
+func (k *Keeper) Lack(ctx context.Context, version string) (string, error) {
+	db, ok := k.Databases()[version].(Encrypted)
 	if !ok {
 		return "", nil
 	}
 	var lack string
-	e, err := a.encryption(ctx, version)
+	e, err := k.encryption(ctx, version)
 	if err != nil {
 		err = fmt.Errorf("%w: %w", errState, err)
 	} else {
-		self := "controller " + a.opts.ID
-		if a.opts.alone {
-			self = a.cfg.File
-		}
-		lack, err = KeysLack(ctx, a.deployment, e.Sealer(), version, self, db.KeysHere())
+		lack, err = Lack(ctx, k.Deployments, e.Sealer(), version, k.Self(), db.KeysHere())
 	}
 	switch {
 	case errors.Is(err, sealed.ErrKey):
 		return err.Error(), nil
 	case errors.Is(err, errState): // without this database no upgrade reaches its switch anyway
-		a.log.Warn("cannot find out which keys an upgrade needs", zap.String("version", version), zap.Error(err))
+		k.Log.Warn("cannot find out which keys an upgrade needs", zap.String("version", version), zap.Error(err))
 		return "", nil
 	}
 	return lack, err
@@ -87,9 +83,9 @@ func (a *App) KeysLack(ctx context.Context, version string) (string, error) {
 // errState means that the database does not return its State.
 var errState = errors.New("cannot find out which keys are needed")
 
-// KeysLack is App.KeysLack for a process that is not a controller. self is the name of the process
+// Lack is Keeper.Lack for a process that is not a controller. self is the name of the process
 // in the result, and here lists its keys.
-func KeysLack(ctx context.Context, store *deployment.Store, s *sealed.Sealer, version, self string, here []string) (string, error) {
+func Lack(ctx context.Context, store *deployment.Store, s *sealed.Sealer, version, self string, here []string) (string, error) {
 	st, err := s.State(ctx)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", errState, err)
@@ -128,16 +124,16 @@ func KeysLack(ctx context.Context, store *deployment.Store, s *sealed.Sealer, ve
 	return "", nil
 }
 
-// announceKeys publishes this controller's keys for other processes, as soon as it has any.
-func (a *App) announceKeys(ctx context.Context) error {
+// Announce publishes this controller's keys for other processes, as soon as it has any.
+func (k *Keeper) Announce(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	presence := deployment.NewPresence(a.deployment)
+	presence := deployment.NewPresence(k.Deployments)
 	look := time.NewTicker(lookAtKeys)
 	defer look.Stop()
 	var said map[string][]string // last announced; nil: nothing yet
 	for {
 		keys := map[string][]string{}
-		for version, db := range a.databases {
+		for version, db := range k.Databases() {
 			if e, ok := db.(Encrypted); ok && len(e.KeysHere()) > 0 {
 				keys[version] = e.KeysHere()
 			}
@@ -150,7 +146,7 @@ func (a *App) announceKeys(ctx context.Context) error {
 			}
 			// ErrAbsent means that there is no lease yet. Presence announces the keys with the next
 			// lease.
-			if err := presence.AnnounceKeys(ctx, a.opts.ID, keys); err == nil || errors.Is(err, deployment.ErrAbsent) {
+			if err := presence.AnnounceKeys(ctx, k.ID, keys); err == nil || errors.Is(err, deployment.ErrAbsent) {
 				said = keys
 			}
 		}

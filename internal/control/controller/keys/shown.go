@@ -1,4 +1,4 @@
-package controller
+package keys
 
 import (
 	"context"
@@ -60,17 +60,20 @@ func (e *encryptions) drop(version string) {
 	delete(e.at, version)
 }
 
-// lookAtEncryption refreshes the encryption State of each open database, for the API.
-func (a *App) lookAtEncryption(ctx context.Context) error {
+// Shown returns the last known State of each version. The values must not be modified.
+func (k *Keeper) Shown() map[string]*pb.Encryption { return k.encrypted.all() }
+
+// Look refreshes the encryption State of each open database, for the API.
+func (k *Keeper) Look(ctx context.Context) error {
 	look := time.NewTicker(lookAtKeys)
 	defer look.Stop()
 	for {
-		d, err := a.deployment.Get(ctx)
-		for version, db := range a.databases {
+		d, err := k.Deployments.Get(ctx)
+		for version, db := range k.Databases() {
 			if err == nil && (!db.Opened() || upgradestate.Retired(d, version)) {
-				a.encrypted.drop(version)
+				k.encrypted.drop(version)
 			} else if err == nil {
-				a.showKeys(ctx, version)
+				k.showKeys(ctx, version)
 			}
 		}
 		select {
@@ -83,19 +86,19 @@ func (a *App) lookAtEncryption(ctx context.Context) error {
 
 // showKeys refreshes the State of a version's database, if this process has keys for it. A process
 // without keys cannot open a database with encrypted records.
-func (a *App) showKeys(ctx context.Context, version string) {
+func (k *Keeper) showKeys(ctx context.Context, version string) {
 	// One slow database must not delay the display of the others for long.
 	ctx, cancel := context.WithTimeout(ctx, lookAtKeys)
 	defer cancel()
-	e, err := a.encryption(ctx, version)
+	e, err := k.encryption(ctx, version)
 	if err != nil || e == nil || len(e.Sealer().Keys().Names()) == 0 {
-		a.encrypted.drop(version)
+		k.encrypted.drop(version)
 		return
 	}
 	st, err := e.Sealer().State(ctx)
 	if st.New {
-		a.encrypted.drop(version) // the namespace has no State yet
+		k.encrypted.drop(version) // the namespace has no State yet
 		return
 	}
-	a.encrypted.set(version, e.Sealer().Keys(), st, err)
+	k.encrypted.set(version, e.Sealer().Keys(), st, err)
 }

@@ -1,4 +1,4 @@
-package controller
+package keys
 
 import (
 	"context"
@@ -23,7 +23,7 @@ func (away) Encryption(context.Context) (*sealed.Namespace, error) {
 // takes reports whether the database of v1 takes a document under a key.
 func (k *keyed) takes(key string) bool {
 	k.t.Helper()
-	d, err := k.deployment.Get(k.t.Context())
+	d, err := k.Deployments.Get(k.t.Context())
 	k.check(err)
 	doc, err := bson.Marshal(bson.D{{Key: "_id", Value: key}, {Key: sealed.Field, Value: bson.Binary{Subtype: 0x80, Data: append([]byte{1}, key...)}}})
 	k.check(err)
@@ -41,7 +41,7 @@ func (k *keyed) takes(key string) bool {
 // hold does once what the leader does every lookAtKeys for the databases themselves.
 func (k *keyed) hold() error {
 	k.t.Helper()
-	d, err := k.deployment.Get(k.t.Context())
+	d, err := k.Deployments.Get(k.t.Context())
 	k.check(err)
 	return k.holdKeys(k.t.Context(), d)
 }
@@ -58,7 +58,7 @@ func TestDatabasesAreHeldToTheirKeys(t *testing.T) {
 			t.Errorf("%s it takes a001: %t, a002: %t; want %t, %t", when, o, n, old, now)
 		}
 	}
-	d, err := k.deployment.Get(t.Context())
+	d, err := k.Deployments.Get(t.Context())
 	k.check(err)
 	toks := managed(d, "v1")
 	loosen := func() { // as by somebody who removes a validator
@@ -102,7 +102,7 @@ func TestRotationShowsWhatJoins(t *testing.T) {
 	u := k.begin("r1", "a001")
 	turn := func() {
 		t.Helper()
-		waits, err := (rotation{k.App}).turn(t.Context(), u, k.way)
+		waits, err := (rotation{k.Keeper}).turn(t.Context(), u, k.way)
 		if waits != "" || err != nil {
 			t.Fatalf("it waits for %q, %v", waits, err)
 		}
@@ -148,7 +148,7 @@ func TestRotationIsWrapped(t *testing.T) {
 	t.Parallel()
 	k := newKeyed(t, keysOf(t, "a001", "a001", "a002"))
 	c := &counting{}
-	k.opts.Wrap = func(version string, ns record.Namespace) record.Namespace {
+	k.Wrap = func(version string, ns record.Namespace) record.Namespace {
 		if version != "v1" {
 			t.Errorf("it is asked for %s", version)
 		}
@@ -156,11 +156,11 @@ func TestRotationIsWrapped(t *testing.T) {
 		return c
 	}
 	u := k.begin("r1", "a002")
-	_, stored, waits, err := (rotation{k.App}).Begin(t.Context(), u, false)
+	_, stored, waits, err := (rotation{k.Keeper}).Begin(t.Context(), u, false)
 	if waits != "" || err != nil {
 		t.Fatalf("it waits for %q, %v", waits, err)
 	}
-	d, err := k.deployment.Get(t.Context())
+	d, err := k.Deployments.Get(t.Context())
 	k.check(err)
 	if _, err := stored.Scan(t.Context(), record.ScanRequest{Token: managed(d, "v1")[0]}); err != nil {
 		t.Error(err)

@@ -21,7 +21,7 @@ func TestMetricOfReplaced(t *testing.T) {
 		2: {Version: "v1", To: "v2", Epoch: d.Epoch, Kinds: []us.AnewKind{{Kind: "a"}, {Kind: "b"}}},
 	} {
 		d.Anew = anew
-		w := &whole{app: &App{connections: &connections{}}}
+		w := &whole{app: &App{connections: &connections{}, successors: &successors{}, adoption: &adoption{}, wayBack: &wayBack{connections: &connections{}}}}
 		w.show(deployment.State{Record: d}, time.Now())
 		r := prometheus.NewPedanticRegistry()
 		r.MustRegister(shown(w.shown))

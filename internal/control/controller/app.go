@@ -111,12 +111,14 @@ type App struct {
 	running   atomic.Bool // pool is set
 	pool      *shards.Pool
 	engines   engines
-	// replacements holds the replaced collections of applications that no engine follows yet.
-	replacements replacements
-	// moves holds the moved collections that are not accepted.
-	moves  replacements
-	back   silence // why the database that a rollback needs does not answer
-	pulses pulses  // beat counters of the databases, which reveal a restore
+
+	marks      *marks
+	beats      *beats
+	fences     *fences
+	successors *successors
+	adoption   *adoption
+	wayBack    *wayBack
+
 	// collections keeps the indexes, options and names of collections as the record says.
 	collections *collections.Maintainer
 	keys        *keys.Keeper // keeps records under the configured keys
@@ -130,7 +132,6 @@ func New(cfg Settings, registry *transform.Registry, store coord.Store, backend 
 	a := &App{
 		cfg: cfg, opts: opts, registry: registry, store: store, backend: backend, log: log.With(zap.String("controller", opts.ID)),
 		deployment:  deployment.New(store, cfg.Deployment, deployment.Config{Log: log, By: "controller " + opts.ID}),
-		pulses:      pulses{dealing: make(chan struct{}, 1)},
 		connections: &connections{namespaces: map[string]record.Namespace{}, scratches: map[string]Space{}, quiet: map[string]Space{}},
 		imported:    map[string]map[string]Connection{},
 	}
@@ -144,11 +145,20 @@ func New(cfg Settings, registry *transform.Registry, store coord.Store, backend 
 		},
 	})
 	a.hooks = hooks.New(cfg.Hooks, a.deployment, a.log)
+	a.marks = &marks{connections: a.connections, cfg: cfg, opts: &a.opts, deployment: a.deployment, log: a.log}
 	a.collections = collections.New(collections.Parts{
 		Deployments: a.deployment, Registry: registry, Carry: opts.Carry, Log: a.log,
 		Database: func(version string) collections.Database { return a.namespaces[version] },
-		Target:   cfg.target, Idle: cfg.idle, Belongs: a.belongs, Views: a.views,
+		Target:   cfg.target, Idle: cfg.idle, Belongs: a.marks.belongs, Views: a.views,
 	})
+	a.beats = &beats{
+		connections: a.connections, cfg: cfg, opts: &a.opts, registry: registry, deployment: a.deployment, collections: a.collections,
+		pulses: pulses{dealing: make(chan struct{}, 1)}, log: a.log,
+	}
+	a.fences = &fences{connections: a.connections, opts: &a.opts, deployment: a.deployment, beats: a.beats, log: a.log}
+	a.successors = &successors{connections: a.connections, deployment: a.deployment, log: a.log}
+	a.adoption = &adoption{connections: a.connections, cfg: cfg, opts: &a.opts, backend: backend, deployment: a.deployment, beats: a.beats, log: a.log}
+	a.wayBack = &wayBack{connections: a.connections, cfg: cfg, backend: backend, deployment: a.deployment, marks: a.marks, log: a.log}
 	return a
 }
 
@@ -179,7 +189,7 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 	defer closeAll()
 	service := api.New(a.store, a.deployment, api.Config{
 		Upgrades: a, Verifier: a, Updates: updates{a}, Rehearser: a.rehearser(), Planner: a.planner(), Loss: a, Log: a.log,
-		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Policy.Hold}, Initial: a, Waits: a.waits, RollbackLacks: a.collections.RollbackLacks, ViewsLeft: a.collections.ViewsLeft, BackAway: a.BackAway, Starting: a.starting, Build: a.opts.Build, Encryption: a.keys.Shown, KeysLack: a.keys.Lack, KindsLack: a.KindsLack, ServedLost: a.ServedLost,
+		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Policy.Hold}, Initial: a, Waits: a.waits, RollbackLacks: a.collections.RollbackLacks, ViewsLeft: a.collections.ViewsLeft, BackAway: a.wayBack.BackAway, Starting: a.starting, Build: a.opts.Build, Encryption: a.keys.Shown, KeysLack: a.keys.Lack, KindsLack: a.KindsLack, ServedLost: a.wayBack.ServedLost,
 	})
 	a.log.Info("controller listens", append([]zap.Field{zap.String("deployment", a.cfg.Deployment)}, doors.Addresses()...)...)
 	g, ctx := errgroup.WithContext(ctx)
@@ -230,10 +240,10 @@ func (a *App) work(ctx context.Context) error {
 		// empties.
 		if !a.opts.reads && !a.opts.alone {
 			g.Go(func() error { return a.outlived(ctx) })
-			g.Go(func() error { return a.watchBack(ctx) })
+			g.Go(func() error { return a.wayBack.watchBack(ctx) })
 		}
 		if !a.opts.reads {
-			g.Go(func() error { return a.followReplaced(ctx) })
+			g.Go(func() error { return a.successors.followReplaced(ctx) })
 		}
 		lead()
 		return nil
@@ -278,22 +288,22 @@ func (a *App) lead(ctx context.Context) error {
 		g.Go(func() error {
 			return switchover.New(deployment.ForDriver{Store: a.deployment}, fencers, switchover.Config{
 				HoldTimeout: a.cfg.Switch.HoldTimeout, Policy: a.cfg.Switch.Policy,
-				Checks: preflight.Checks{Servers: a.deployment.Servers, Collections: a.collections, Prover: prover, Lives: a.lives}, Position: a.position,
+				Checks: preflight.Checks{Servers: a.deployment.Servers, Collections: a.collections, Prover: prover, Lives: a.beats.lives}, Position: a.position,
 				Target: intruders{a},
-				Tracer: a.opts.Tracer, Forecaster: prover, Publish: prover.Publish, News: prover.News(), Marks: counted{a.keeper(), a}, Waits: a.replacements.why,
+				Tracer: a.opts.Tracer, Forecaster: prover, Publish: prover.Publish, News: prover.News(), Marks: counted{a.marks.keeper(), a.beats}, Waits: a.successors.replacements.why,
 			}, a.log).Run(ctx)
 		})
 		g.Go(func() error { return a.purge(ctx) })
 		g.Go(func() error { return a.retire(ctx) })
-		g.Go(func() error { return a.uphold(ctx) })
+		g.Go(func() error { return a.fences.uphold(ctx) })
 		if !a.opts.reads && !a.opts.alone {
 			g.Go(func() error { return a.watchNames(ctx) })
-			g.Go(func() error { return a.followMoved(ctx) })
+			g.Go(func() error { return a.adoption.followMoved(ctx) })
 		}
 		g.Go(func() error { return a.collections.KeepExpiry(ctx) })
 		g.Go(func() error { return a.withdraw(ctx) })
-		g.Go(func() error { return a.keepMarks(ctx) })
-		g.Go(func() error { return a.counts(ctx) })
+		g.Go(func() error { return a.marks.keepMarks(ctx) })
+		g.Go(func() error { return a.beats.counts(ctx) })
 		if !a.opts.reads {
 			g.Go(func() error { return a.keys.Keep(ctx) })
 		}

@@ -24,7 +24,7 @@ func (awayConnection) Problem() error { return errors.New("no primary") }
 // TestWaitsHavePlaces: what a controller waits for names its versions, kinds and itself.
 func TestWaitsHavePlaces(t *testing.T) {
 	t.Parallel()
-	a := &App{cfg: Settings{Databases: []Database{{Version: "v1"}, {Version: "v2"}}}, opts: Options{ID: "c1"}}
+	a := &App{cfg: Settings{Databases: []Database{{Version: "v1"}, {Version: "v2"}}}, opts: Options{ID: "c1"}, successors: &successors{}, adoption: &adoption{}}
 	a.connections = &connections{databases: map[string]Connection{"v1": awayConnection{}, "v2": awayConnection{}}}
 	all := a.waits()
 	if len(all) != 2 {
@@ -36,8 +36,8 @@ func TestWaitsHavePlaces(t *testing.T) {
 		}
 	}
 	a.databases = nil
-	a.replacements.set([]us.Blocker{unfollowed("v1", "orders", "it was dropped")})
-	if all := a.waits(); len(all) != 1 || all[0].Code != us.BlockReplaced || all[0].Place.Kind != "orders" || a.replacements.text() != "it was dropped" {
+	a.successors.replacements.set([]us.Blocker{unfollowed("v1", "orders", "it was dropped")})
+	if all := a.waits(); len(all) != 1 || all[0].Code != us.BlockReplaced || all[0].Place.Kind != "orders" || a.successors.replacements.text() != "it was dropped" {
 		t.Errorf("waits %+v", all)
 	}
 }
@@ -46,8 +46,8 @@ func TestWaitsHavePlaces(t *testing.T) {
 // version.
 func TestLivesHasAPlace(t *testing.T) {
 	t.Parallel()
-	a := &App{deployment: deployment.New(memcoord.New(), "services/a/deployments/none", deployment.Config{}), connections: &connections{namespaces: map[string]record.Namespace{"v2": memstore.New()}}}
-	err := a.lives(t.Context(), "v2")
+	b := &beats{opts: &Options{}, deployment: deployment.New(memcoord.New(), "services/a/deployments/none", deployment.Config{}), connections: &connections{namespaces: map[string]record.Namespace{"v2": memstore.New()}}}
+	err := b.lives(t.Context(), "v2")
 	if err == nil {
 		t.Fatal("it lives without a deployment")
 	}
@@ -63,7 +63,7 @@ func TestMetricOfEveryCode(t *testing.T) {
 		d := us.New("services/a/deployments/b", "v1", 1)
 		d.Upgrade = &us.Upgrade{ID: "u", TargetVersion: "v2", State: us.InitialSyncing, ReadyShards: []int{0}}
 		s := deployment.State{Record: d, Controllers: []string{"c"}, Progress: []syncer.Progress{{Owner: "c"}}, Readiness: &switchover.Readiness{ID: "u", Blockers: []us.Blocker{{Code: code, Text: "because"}}}}
-		w := &whole{app: &App{connections: &connections{}}}
+		w := &whole{app: &App{connections: &connections{}, successors: &successors{}, adoption: &adoption{}, wayBack: &wayBack{connections: &connections{}}}}
 		w.show(s, time.Now())
 		got := map[string]float64{}
 		r := prometheus.NewPedanticRegistry()

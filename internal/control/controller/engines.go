@@ -277,7 +277,7 @@ func (a *App) newEngine(owned *subscription, d upgradestate.Deployment, to strin
 	if source == nil || target == nil {
 		return nil, fmt.Errorf("versions %s and %s must both be configured", d.CurrentVersion, to)
 	}
-	followed := a.replaced
+	followed := a.successors.replaced
 	if a.opts.reads {
 		followed = nil // the source's own controllers follow replacements
 	}
@@ -285,8 +285,8 @@ func (a *App) newEngine(owned *subscription, d upgradestate.Deployment, to strin
 		Source: source, Target: target, Direction: dir, Deployments: a.deployment, Journal: a.deployment,
 		Ownership: owned, Comparer: verify.New(source, target, dir), Lease: a.pool.Lease, Log: a.log,
 		TargetLacks: func() string { return a.collections.Lacks(d.Epoch, to) },
-		Pacer:       a.cfg.pacer(source, target), Tracer: a.opts.Tracer, Replaced: followed, SourceLacks: func() string { return a.replacements.text() },
-		Lives: func(ctx context.Context) error { return a.lives(ctx, d.CurrentVersion, to) },
+		Pacer:       a.cfg.pacer(source, target), Tracer: a.opts.Tracer, Replaced: followed, SourceLacks: func() string { return a.successors.replacements.text() },
+		Lives: func(ctx context.Context) error { return a.beats.lives(ctx, d.CurrentVersion, to) },
 	}, syncer.Config{
 		Owner: a.opts.ID, Epoch: d.Epoch, Ring: d.RingSize, Workers: a.cfg.Copy.Workers, Page: a.cfg.Copy.Page,
 		Copy: a.cfg.copies(d, to), Snapshot: toSnapshot(d), LateDeletes: a.engines.late(),

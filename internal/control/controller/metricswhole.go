@@ -141,7 +141,7 @@ func (w *whole) gauge(d *prometheus.Desc, v float64, labels ...string) {
 
 // show derives all metrics from the status that 'get' shows, so that the two never differ.
 func (w *whole) show(s deployment.State, now time.Time) {
-	d := status.Of(s, status.Process{Waits: w.app.waits(), Away: w.app.BackAway(s.Record)})
+	d := status.Of(s, status.Process{Waits: w.app.waits(), Away: w.app.wayBack.BackAway(s.Record)})
 	w.gauge(version, 1, d.CurrentVersion)
 	w.gauge(epoch, float64(d.Epoch))
 	w.gauge(ringSize, float64(d.RingSize))

@@ -73,23 +73,3 @@ func (a *App) lookForRecord(ctx context.Context, seen int64) (revision int64, wr
 	}
 	return d.Revision, "", err
 }
-
-// claim notes in a version's database that controllers with this etcd use it. It returns an error
-// if controllers with another etcd use it.
-func (a *App) claim(ctx context.Context, version string, use func(*identity.Pulse, context.Context) error) error {
-	if a.opts.reads || a.opts.alone {
-		return nil
-	}
-	err := use(a.pulses.get(a, version, a.namespaces[version]), ctx)
-	var restored *identity.RestoredError
-	if errors.As(err, &restored) {
-		return nil // the next beat handles it
-	}
-	return err
-}
-
-// elsewhere reports whether an error means that controllers with another etcd use the database.
-func elsewhere(err error) bool {
-	var e *identity.ElsewhereError
-	return errors.As(err, &e)
-}

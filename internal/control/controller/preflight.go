@@ -41,7 +41,7 @@ func (a *App) planner() *preflight.Planner {
 	return preflight.NewPlanner(preflight.PlannerParts{
 		Proofs: a.proofs(), Deployments: a.deployment, Collections: a.collections,
 		Space:        func(version string) preflight.Space { return a.scratches[version] },
-		Unprivileged: a.backend.Unprivileged, Belongs: a.belongs, KeysLack: a.keys.Lack, Reachable: a.cfg.reachable, Wants: a.cfg.wants,
+		Unprivileged: a.backend.Unprivileged, Belongs: a.marks.belongs, KeysLack: a.keys.Lack, Reachable: a.cfg.reachable, Wants: a.cfg.wants,
 		CheckScratch: a.checkScratch(), Other: a.other,
 		Settings: preflight.Settings{
 			Imports: imports, Referrers: a.cfg.Referrers,

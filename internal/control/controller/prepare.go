@@ -23,7 +23,7 @@ func (a *App) check(ctx context.Context, version string, db record.Namespace) er
 	if err := db.Check(ctx); err != nil {
 		return err
 	}
-	if err := a.wasRestored(ctx, version, db); err != nil {
+	if err := a.beats.wasRestored(ctx, version, db); err != nil {
 		return err
 	}
 	return identity.Belongs(ctx, a.deployment, deployment.ErrNotFound, a.deployment.Name(), version, db)
@@ -44,7 +44,7 @@ func (a *App) connect(ctx context.Context) (closeAll func()) {
 			a.namespaces[db.Version] = a.opts.Wrap(db.Version, ns)
 		}
 		// Outermost, so that every stream is checked against the record.
-		a.namespaces[db.Version] = a.guard(db.Version, a.namespaces[db.Version])
+		a.namespaces[db.Version] = a.marks.guard(db.Version, a.namespaces[db.Version])
 	}
 	disconnectImports := a.connectImports()
 	return func() {
@@ -81,7 +81,7 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 	if err := a.openFor(ctx, d); err != nil {
 		return d, err
 	}
-	if err := a.distinct(ctx); err != nil {
+	if err := a.marks.distinct(ctx); err != nil {
 		return d, err
 	}
 	// The other side is optional from here on, unless the deployment is new.
@@ -247,7 +247,7 @@ func (a *App) inspect(ctx context.Context, d upgradestate.Deployment, dir transf
 
 func (a *App) provision(ctx context.Context, d upgradestate.Deployment, version string, kinds []record.KindSpec) (upgradestate.Deployment, error) {
 	db, _ := a.cfg.Database(version)
-	d, err := a.adopt(ctx, d, version)
+	d, err := a.marks.adopt(ctx, d, version)
 	if err != nil {
 		return d, err
 	}
@@ -255,15 +255,15 @@ func (a *App) provision(ctx context.Context, d upgradestate.Deployment, version 
 	// A kind that the record has is never provisioned again, even if its collection is gone.
 	missing := slices.DeleteFunc(slices.Clone(kinds), func(k record.KindSpec) bool { _, there := known.Kind(k.Name); return there })
 	if len(missing) == 0 {
-		return d, a.belongs(ctx, version)
+		return d, a.marks.belongs(ctx, version)
 	}
-	id, err := a.enter(ctx, d, version, missing)
+	id, err := a.marks.enter(ctx, d, version, missing)
 	if err != nil {
 		return d, err
 	}
 	// The last check before anything is created: controllers with another etcd may use the
 	// database.
-	if err := a.claim(ctx, version, (*identity.Pulse).Look); err != nil {
+	if err := a.beats.claim(ctx, version, (*identity.Pulse).Look); err != nil {
 		return d, err
 	}
 	ns, err := syncer.Provision(ctx, a.namespaces[version], d, version, db.Location, kinds, func(kind string) record.FenceClass { return a.cfg.Fences[kind] })
@@ -281,7 +281,7 @@ func (a *App) provision(ctx context.Context, d upgradestate.Deployment, version 
 		return d, err
 	}
 	// Two etcds may have started at the same moment. The beat lets only the first one continue.
-	if err := a.claim(ctx, version, (*identity.Pulse).Beat); err != nil {
+	if err := a.beats.claim(ctx, version, (*identity.Pulse).Beat); err != nil {
 		return d, err
 	}
 	ns.Identity, ns.Hosts = id, db.Hosts

@@ -22,7 +22,7 @@ func (a *App) purge(ctx context.Context) error {
 			return 0, nil
 		}
 		// A purge in the wrong database would delete data of others.
-		if err := a.belongs(ctx, version); err != nil {
+		if err := a.marks.belongs(ctx, version); err != nil {
 			return 0, fmt.Errorf("tombstones of %s stay for now: %w", version, err)
 		}
 		if err := a.purgeKinds(ctx, d, version, places); err != nil {

@@ -181,7 +181,7 @@ func (a *App) closeNames(ctx context.Context, d upgradestate.Deployment, ns upgr
 		if err != nil {
 			return err
 		}
-		if err := a.noteBreaches(ctx, d, ns.Version, k.Kind, found); err != nil {
+		if err := a.fences.noteBreaches(ctx, d, ns.Version, k.Kind, found); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"dbcontroller.dev/internal/base/reconcile"
+	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/engine/identity"
 	"dbcontroller.dev/internal/engine/verify"
 	"dbcontroller.dev/record"
@@ -30,8 +31,17 @@ const (
 	lateFences = 30
 )
 
+// fences keeps the fences of the record in force.
+type fences struct {
+	*connections
+	opts       *Options
+	deployment *deployment.Store
+	beats      *beats
+	log        *zap.Logger
+}
+
 // uphold checks the fences while this controller leads.
-func (a *App) uphold(ctx context.Context) error {
+func (a *fences) uphold(ctx context.Context) error {
 	look := time.NewTicker(checkFencesEvery)
 	defer look.Stop()
 	var failing reconcile.Complaint // a database may be away for long: log each problem once
@@ -53,7 +63,7 @@ func (a *App) uphold(ctx context.Context) error {
 	}
 }
 
-func (a *App) upholdAll(ctx context.Context, late bool) error {
+func (a *fences) upholdAll(ctx context.Context, late bool) error {
 	d, err := a.deployment.Get(ctx)
 	if err != nil {
 		return err
@@ -68,7 +78,7 @@ func (a *App) upholdAll(ctx context.Context, late bool) error {
 }
 
 // upheld reports whether a kind has a fence to check. late includes kinds without one.
-func (a *App) upheld(d upgradestate.Deployment, ns upgradestate.Namespace, k upgradestate.Kind, late bool) bool {
+func (a *fences) upheld(d upgradestate.Deployment, ns upgradestate.Namespace, k upgradestate.Kind, late bool) bool {
 	role := k.Fence == string(record.FenceRole)
 	// In a switch the driver itself looks at the fences of the current version before the flip. It must
 	// find them as they are: a fence that was put back would hide that writes passed it. What etcd
@@ -83,7 +93,7 @@ func (a *App) upheld(d upgradestate.Deployment, ns upgradestate.Namespace, k upg
 		!upgradestate.Retired(d, ns.Version) && !upgradestate.Namesake(d, ns, k)
 }
 
-func (a *App) upholdVersion(ctx context.Context, version string, late bool) error {
+func (a *fences) upholdVersion(ctx context.Context, version string, late bool) error {
 	// A restore to a time before the fence is no breach: the version is then made anew under other
 	// names. So check for it first, and read the record after that. A restore between this check
 	// and the next command is safe. identity.Reform ends the fence before it makes the version
@@ -115,11 +125,11 @@ func (a *App) upholdVersion(ctx context.Context, version string, late bool) erro
 }
 
 // isBehind reports whether a database has fewer beats than recorded: it was restored.
-func (a *App) isBehind(ctx context.Context, version string) (bool, error) {
+func (a *fences) isBehind(ctx context.Context, version string) (bool, error) {
 	if a.opts.reads || a.opts.alone {
 		return false, nil
 	}
-	err := a.pulses.get(a, version, a.namespaces[version]).Look(ctx)
+	err := a.beats.pulses.get(a.beats, version, a.namespaces[version]).Look(ctx)
 	var restored *identity.RestoredError
 	var forged *identity.ForgedBeatError
 	switch {
@@ -143,7 +153,7 @@ func knownIDs(d upgradestate.Deployment) []string {
 }
 
 // noteBreaches records breaches, and logs each of them once.
-func (a *App) noteBreaches(ctx context.Context, d upgradestate.Deployment, version, kind string, found []record.Breach) error {
+func (a *fences) noteBreaches(ctx context.Context, d upgradestate.Deployment, version, kind string, found []record.Breach) error {
 	for _, b := range found {
 		at := time.Now().UTC().Format(time.RFC3339)
 		ev := upgradestate.Breached{Breach: upgradestate.Breach{At: at, Version: version, Kind: kind, What: b.What, Aside: b.Aside, Count: b.Count}}

@@ -34,7 +34,7 @@ func TestBreachIsRecordedAfterAnElection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		left := 0
-		a := App{
+		a := fences{
 			log:        zap.NewNop(),
 			deployment: deployment.New(electing{memcoord.New(), &left}, "services/a/deployments/b", deployment.Config{}),
 		}

@@ -53,7 +53,7 @@ func (a *App) awaitPrepared(ctx context.Context, lead func()) (upgradestate.Depl
 		var mismatch *identity.MismatchError
 		if errors.As(err, &mismatch) {
 			// The cluster may have moved collections while no controller ran.
-			accepted, lacks := a.acceptMoved(ctx)
+			accepted, lacks := a.adoption.acceptMoved(ctx)
 			if accepted {
 				continue
 			}
@@ -120,7 +120,7 @@ func (a *App) waits() []upgradestate.Blocker {
 		errs = []error{err}
 	}
 	if len(errs) == 0 {
-		return append(a.replacements.why(), a.moves.why()...) // shards and checkpoints report other conditions
+		return append(a.successors.replacements.why(), a.adoption.moves.why()...) // shards and checkpoints report other conditions
 	}
 	var waits []upgradestate.Blocker
 	for _, err := range errs {

@@ -104,27 +104,26 @@ type App struct {
 
 	deployment *deployment.Store
 	*connections
-	// imported holds the databases of other deployments, by service and version.
-	imported  map[string]map[string]Connection
-	waiting   waiting     // why this process does not work yet
-	postponed postponed   // upgrades to announce once their databases are open
-	running   atomic.Bool // pool is set
-	pool      *shards.Pool
-	engines   engines
+	waiting waiting     // why this process does not work yet
+	running atomic.Bool // prepare has ended
+	pool    *shards.Pool
 
-	marks      *marks
-	beats      *beats
-	fences     *fences
-	successors *successors
-	adoption   *adoption
-	wayBack    *wayBack
+	marks        *marks
+	beats        *beats
+	fences       *fences
+	successors   *successors
+	adoption     *adoption
+	wayBack      *wayBack
+	imports      *imports
+	first        *firstStart
+	provisioning *provisioning
+	syncing      *syncing
 
 	// collections keeps the indexes, options and names of collections as the record says.
 	collections *collections.Maintainer
 	keys        *keys.Keeper // keeps records under the configured keys
 	hooks       *hooks.Hooks // delivers events while this controller leads
 	incarnation string       // of the deployment in etcd; set by prepare
-	announced   uint64       // epoch whose upgrades are announced; set by prepare, then sync
 }
 
 // New returns a controller that has not started. The caller closes the coordination store.
@@ -133,7 +132,6 @@ func New(cfg Settings, registry *transform.Registry, store coord.Store, backend 
 		cfg: cfg, opts: opts, registry: registry, store: store, backend: backend, log: log.With(zap.String("controller", opts.ID)),
 		deployment:  deployment.New(store, cfg.Deployment, deployment.Config{Log: log, By: "controller " + opts.ID}),
 		connections: &connections{namespaces: map[string]record.Namespace{}, scratches: map[string]Space{}, quiet: map[string]Space{}},
-		imported:    map[string]map[string]Connection{},
 	}
 	a.keys = keys.New(keys.Parts{
 		Deployments: a.deployment, Databases: a.keyed, Wrap: opts.Wrap, Backend: backend, ID: opts.ID, Log: a.log,
@@ -159,6 +157,19 @@ func New(cfg Settings, registry *transform.Registry, store coord.Store, backend 
 	a.successors = &successors{connections: a.connections, deployment: a.deployment, log: a.log}
 	a.adoption = &adoption{connections: a.connections, cfg: cfg, opts: &a.opts, backend: backend, deployment: a.deployment, beats: a.beats, log: a.log}
 	a.wayBack = &wayBack{connections: a.connections, cfg: cfg, backend: backend, deployment: a.deployment, marks: a.marks, log: a.log}
+	a.imports = &imports{cfg: cfg, deployment: a.deployment, imported: map[string]map[string]Connection{}, log: a.log}
+	a.first = &firstStart{
+		connections: a.connections, cfg: cfg, backend: backend, registry: registry, deployment: a.deployment, collections: a.collections, log: a.log,
+	}
+	a.provisioning = &provisioning{
+		connections: a.connections, cfg: cfg, backend: backend, registry: registry, deployment: a.deployment, collections: a.collections,
+		marks: a.marks, beats: a.beats, keys: a.keys, log: a.log,
+	}
+	a.pool = shards.New(store, shards.Config{Prefix: a.deployment.Root(), ID: opts.ID, Ring: cfg.RingSize, Log: a.log})
+	a.syncing = &syncing{
+		connections: a.connections, cfg: cfg, opts: &a.opts, registry: registry, deployment: a.deployment, pool: a.pool, collections: a.collections,
+		provisioning: a.provisioning, successors: a.successors, beats: a.beats, keys: a.keys, imports: a.imports, log: a.log,
+	}
 	return a
 }
 
@@ -188,8 +199,8 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 	closeAll := a.connect(ctx)
 	defer closeAll()
 	service := api.New(a.store, a.deployment, api.Config{
-		Upgrades: a, Verifier: a, Updates: updates{a}, Rehearser: a.rehearser(), Planner: a.planner(), Loss: a, Log: a.log,
-		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Policy.Hold}, Initial: a, Waits: a.waits, RollbackLacks: a.collections.RollbackLacks, ViewsLeft: a.collections.ViewsLeft, BackAway: a.wayBack.BackAway, Starting: a.starting, Build: a.opts.Build, Encryption: a.keys.Shown, KeysLack: a.keys.Lack, KindsLack: a.KindsLack, ServedLost: a.wayBack.ServedLost,
+		Upgrades: a, Verifier: a, Updates: updates{a.registry, a.deployment, a.keys, a.imports}, Rehearser: a.rehearser(), Planner: a.planner(), Loss: a, Log: a.log,
+		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Policy.Hold}, Initial: a.first, Waits: a.waits, RollbackLacks: a.collections.RollbackLacks, ViewsLeft: a.collections.ViewsLeft, BackAway: a.wayBack.BackAway, Starting: a.starting, Build: a.opts.Build, Encryption: a.keys.Shown, KeysLack: a.keys.Lack, KindsLack: a.KindsLack, ServedLost: a.wayBack.ServedLost,
 	})
 	a.log.Info("controller listens", append([]zap.Field{zap.String("deployment", a.cfg.Deployment)}, doors.Addresses()...)...)
 	g, ctx := errgroup.WithContext(ctx)
@@ -211,8 +222,6 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 // database, it leads at once, because an operator may have to abort an upgrade meanwhile.
 func (a *App) work(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	// lead can start before prepare ends, and needs the pool for its lease.
-	a.pool = shards.New(a.store, shards.Config{Prefix: a.deployment.Root(), ID: a.opts.ID, Ring: a.cfg.RingSize, Log: a.log})
 	var leading sync.Once
 	lead := func() { leading.Do(func() { g.Go(func() error { return a.lead(ctx) }) }) }
 	g.Go(func() error {
@@ -228,18 +237,18 @@ func (a *App) work(ctx context.Context) error {
 		g.Go(func() error { return a.pool.Run(owning) })
 		g.Go(func() error {
 			defer release()
-			return a.sync(ctx)
+			return a.syncing.sync(ctx)
 		})
 		// These loops run on every controller. They share the work through the record.
 		g.Go(func() error { return a.collections.KeepIndexes(ctx) })
 		g.Go(func() error { return a.collections.KeepBack(ctx) })
 		g.Go(func() error { return a.collections.KeepViews(ctx) })
-		g.Go(func() error { return a.announcePostponed(ctx) })
+		g.Go(func() error { return a.provisioning.announcePostponed(ctx) })
 		g.Go(func() error { return a.openRest(ctx) })
 		// A rehearsal or a plan has a coordination store of its own, which no other process
 		// empties.
 		if !a.opts.reads && !a.opts.alone {
-			g.Go(func() error { return a.outlived(ctx) })
+			g.Go(func() error { return recordWatch{a.deployment, a.incarnation, a.log}.outlived(ctx) })
 			g.Go(func() error { return a.wayBack.watchBack(ctx) })
 		}
 		if !a.opts.reads {
@@ -265,7 +274,7 @@ func (a *App) Ready() error {
 	if len(a.pool.Owned()) == 0 {
 		return errors.New("waiting for shards: other controllers own all of them, or etcd does not answer")
 	}
-	return a.engines.ready()
+	return a.syncing.engines.ready()
 }
 
 // lead campaigns for leadership. While this controller leads, it drives upgrades and cleans up
@@ -301,7 +310,7 @@ func (a *App) lead(ctx context.Context) error {
 			g.Go(func() error { return a.adoption.followMoved(ctx) })
 		}
 		g.Go(func() error { return a.collections.KeepExpiry(ctx) })
-		g.Go(func() error { return a.withdraw(ctx) })
+		g.Go(func() error { return a.provisioning.withdraw(ctx) })
 		g.Go(func() error { return a.marks.keepMarks(ctx) })
 		g.Go(func() error { return a.beats.counts(ctx) })
 		if !a.opts.reads {

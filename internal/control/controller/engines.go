@@ -12,9 +12,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/internal/base/reconcile"
+	"dbcontroller.dev/internal/control/controller/keys"
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/engine/collections"
 	"dbcontroller.dev/internal/engine/verify"
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/shards"
 	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -93,41 +98,60 @@ func (e *engines) stages() map[syncer.Stage]time.Duration {
 	return now.Stages()
 }
 
+// syncing runs the engine of the direction that the record asks for, and this controller's share of
+// data updates.
+type syncing struct {
+	*connections
+	cfg          Settings
+	opts         *Options
+	registry     *transform.Registry
+	deployment   *deployment.Store
+	pool         *shards.Pool
+	collections  *collections.Maintainer
+	provisioning *provisioning
+	successors   *successors
+	beats        *beats
+	keys         *keys.Keeper
+	imports      *imports
+	engines      engines
+	log          *zap.Logger
+}
+
 // retryEngine is the pause after an engine has failed. The engine itself retries temporary
 // failures, so a failure that ends it needs a person.
 const retryEngine = 10 * time.Second
 
 // sync runs the engine of the direction that the record asks for. The engine of the previous
 // direction may run next to it for a while, to watch for late deletes.
-func (a *App) sync(ctx context.Context) error {
+func (s *syncing) sync(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	var g errgroup.Group
 	defer func() { stop(); _ = g.Wait() }() // runUntilPassed receives the errors of engines
 	// Around a flip two engines run, and each needs the signals of the pool.
-	owned := newOwnership(a.pool)
+	owned := newOwnership(s.pool)
 	g.Go(func() error { return owned.run(ctx) })
-	g.Go(func() error { return a.update(ctx, owned) })
+	g.Go(func() error { return s.update(ctx, owned) })
 	idle := owned.subscribe()
 	defer owned.unsubscribe(idle)
-	if err := a.watchLate(ctx, &g, owned); err != nil {
+	if err := s.watchLate(ctx, &g, owned); err != nil {
 		return err
 	}
 	var failing reconcile.Complaint // a database may be away for long: log each problem once
 	for {
-		d, to, err := a.awaitDirection(ctx, idle)
+		d, to, err := s.awaitDirection(ctx, idle)
 		if err != nil {
 			return err
 		}
 		// Announce first: no upgrade of this direction can begin before that.
-		if a.mustAnnounce(d) {
-			_, err = a.announce(ctx, d)
+		if s.provisioning.mustAnnounce(d) {
+			_, err = s.provisioning.announce(ctx, d)
 		} else {
-			err = a.runUntilPassed(ctx, &g, owned, d, to)
+			err = s.runUntilPassed(ctx, &g, owned, d, to)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		a.engines.fail(err)
+		s.engines.fail(err)
 		// Another transformation or another etcd does not go away by waiting: end the process.
 		if errors.Is(err, syncer.ErrOtherTransform) {
 			return fmt.Errorf("%w: run the same binary and lenses everywhere", err)
@@ -140,9 +164,9 @@ func (a *App) sync(ctx context.Context) error {
 			continue
 		}
 		// The engine's last report, perhaps "ready", must not stand while the engine rests.
-		a.tellStopped(ctx, err)
+		s.tellStopped(ctx, err)
 		if failing.News(err) {
-			a.log.Error("sync has stopped and will be retried", zap.String("version", to), zap.Error(err), zap.Duration("every", retryEngine))
+			s.log.Error("sync has stopped and will be retried", zap.String("version", to), zap.Error(err), zap.Duration("every", retryEngine))
 		}
 		select {
 		case <-ctx.Done():
@@ -154,8 +178,8 @@ func (a *App) sync(ctx context.Context) error {
 // runUntilPassed runs an engine until it ends or until the record asks for another direction. After
 // a flip the old engine goes on next to its successor, to watch for late deletes. If the record no
 // longer wants the target, runUntilPassed first stops the engine.
-func (a *App) runUntilPassed(ctx context.Context, g *errgroup.Group, owned *ownership, d upgradestate.Deployment, to string) error {
-	d, _, err := a.ensureCollections(ctx, d, to)
+func (s *syncing) runUntilPassed(ctx context.Context, g *errgroup.Group, owned *ownership, d upgradestate.Deployment, to string) error {
+	d, _, err := s.provisioning.ensureCollections(ctx, d, to)
 	if err != nil {
 		return err
 	}
@@ -165,12 +189,12 @@ func (a *App) runUntilPassed(ctx context.Context, g *errgroup.Group, owned *owne
 		defer end()
 		mine := owned.subscribe()
 		defer owned.unsubscribe(mine)
-		ended <- a.runEngine(running, mine, d, to)
+		ended <- s.runEngine(running, mine, d, to)
 		return nil
 	})
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	watch := a.deployment.Watch(watching)
+	watch := s.deployment.Watch(watching)
 	for {
 		select {
 		case err := <-ended:
@@ -183,13 +207,13 @@ func (a *App) runUntilPassed(ctx context.Context, g *errgroup.Group, owned *owne
 				return nil
 			}
 			// The target changed within the epoch. The engine must end before another one starts.
-			if wanted, ok := a.cfg.target(now); !ok || wanted != to || toSnapshot(now) != toSnapshot(d) {
+			if wanted, ok := s.cfg.target(now); !ok || wanted != to || toSnapshot(now) != toSnapshot(d) {
 				end()
 				return <-ended
 			}
-			if a.mustAnnounce(now) { // this process started during an upgrade that was then aborted
-				if _, err := a.announce(ctx, now); err != nil {
-					a.log.Warn("some upgrades are not announced", zap.Error(err))
+			if s.provisioning.mustAnnounce(now) { // this process started during an upgrade that was then aborted
+				if _, err := s.provisioning.announce(ctx, now); err != nil {
+					s.log.Warn("some upgrades are not announced", zap.Error(err))
 				}
 			}
 		}
@@ -199,8 +223,8 @@ func (a *App) runUntilPassed(ctx context.Context, g *errgroup.Group, owned *owne
 // watchLate restarts the engine of the previous direction, in a process that started after the
 // latest switch. It does so only if the fence of the old version lets deletes through. The engine
 // ends by itself.
-func (a *App) watchLate(ctx context.Context, g *errgroup.Group, owned *ownership) error {
-	d, err := a.deployment.Get(ctx)
+func (s *syncing) watchLate(ctx context.Context, g *errgroup.Group, owned *ownership) error {
+	d, err := s.deployment.Get(ctx)
 	if err != nil || d.LastSwitch == nil {
 		return err
 	}
@@ -210,20 +234,20 @@ func (a *App) watchLate(ctx context.Context, g *errgroup.Group, owned *ownership
 	ended.Epoch, ended.CurrentVersion = d.Epoch-1, last.From
 	source, _ := d.Namespace(last.From)
 	passes := func(k upgradestate.Kind) bool { return k.Fixed && k.Fence == string(record.FenceValidator) }
-	if last.Snapshot || a.namespaces[last.From] == nil || a.namespaces[last.To] == nil || !slices.ContainsFunc(source.Kinds, passes) {
+	if last.Snapshot || s.namespaces[last.From] == nil || s.namespaces[last.To] == nil || !slices.ContainsFunc(source.Kinds, passes) {
 		return nil
 	}
 	mine := owned.subscribe()
-	e, err := a.newEngine(mine, ended, last.To)
+	e, err := s.newEngine(mine, ended, last.To)
 	if err != nil {
 		owned.unsubscribe(mine)
-		a.log.Warn("cannot watch for late deletes", zap.Error(err))
+		s.log.Warn("cannot watch for late deletes", zap.Error(err))
 		return nil
 	}
 	g.Go(func() error {
 		defer owned.unsubscribe(mine)
-		if err := a.run(ctx, e); err != nil {
-			a.log.Warn("the watch for late deletes has ended", zap.Error(err))
+		if err := s.run(ctx, e); err != nil {
+			s.log.Warn("the watch for late deletes has ended", zap.Error(err))
 		}
 		return nil
 	})
@@ -232,15 +256,15 @@ func (a *App) watchLate(ctx context.Context, g *errgroup.Group, owned *ownership
 
 // awaitDirection waits until the record asks for a sync, or until upgrades must be announced.
 // Meanwhile no engine runs, so it releases the shards that must move to other controllers.
-func (a *App) awaitDirection(ctx context.Context, owned *subscription) (d upgradestate.Deployment, to string, err error) {
+func (s *syncing) awaitDirection(ctx context.Context, owned *subscription) (d upgradestate.Deployment, to string, err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	watch := a.deployment.Watch(watching)
+	watch := s.deployment.Watch(watching)
 	for {
 		// An engine would release these shards. Without one, the other controllers would wait for
 		// ever.
-		for _, n := range a.pool.Leaving() {
-			if err := a.pool.Release(ctx, n); err != nil {
+		for _, n := range s.pool.Leaving() {
+			if err := s.pool.Release(ctx, n); err != nil {
 				return d, "", fmt.Errorf("release shard %d: %w", n, err)
 			}
 		}
@@ -248,59 +272,59 @@ func (a *App) awaitDirection(ctx context.Context, owned *subscription) (d upgrad
 		case <-ctx.Done():
 			return d, "", ctx.Err()
 		case d = <-watch:
-			if to, ok := a.cfg.target(d); d.Name != "" && (ok || a.mustAnnounce(d)) {
+			if to, ok := s.cfg.target(d); d.Name != "" && (ok || s.provisioning.mustAnnounce(d)) {
 				return d, to, nil
 			}
-			a.engines.fail(nil)
-			a.tellStopped(ctx, nil)
+			s.engines.fail(nil)
+			s.tellStopped(ctx, nil)
 		case <-owned.Changes():
 		}
 	}
 }
 
-func (a *App) runEngine(ctx context.Context, owned *subscription, d upgradestate.Deployment, to string) error {
-	e, err := a.newEngine(owned, d, to)
+func (s *syncing) runEngine(ctx context.Context, owned *subscription, d upgradestate.Deployment, to string) error {
+	e, err := s.newEngine(owned, d, to)
 	if err != nil {
 		return err
 	}
-	return a.run(ctx, e)
+	return s.run(ctx, e)
 }
 
 // newEngine creates the engine that syncs d's current version to another, and makes it the running
 // one.
-func (a *App) newEngine(owned *subscription, d upgradestate.Deployment, to string) (*syncer.Engine, error) {
-	dir, err := a.registry.Direction(d.CurrentVersion, to)
+func (s *syncing) newEngine(owned *subscription, d upgradestate.Deployment, to string) (*syncer.Engine, error) {
+	dir, err := s.registry.Direction(d.CurrentVersion, to)
 	if err != nil {
 		return nil, err
 	}
-	source, target := a.namespaces[d.CurrentVersion], a.namespaces[to]
+	source, target := s.namespaces[d.CurrentVersion], s.namespaces[to]
 	if source == nil || target == nil {
 		return nil, fmt.Errorf("versions %s and %s must both be configured", d.CurrentVersion, to)
 	}
-	followed := a.successors.replaced
-	if a.opts.reads {
+	followed := s.successors.replaced
+	if s.opts.reads {
 		followed = nil // the source's own controllers follow replacements
 	}
 	e := syncer.New(syncer.Parts{
-		Source: source, Target: target, Direction: dir, Deployments: a.deployment, Journal: a.deployment,
-		Ownership: owned, Comparer: verify.New(source, target, dir), Lease: a.pool.Lease, Log: a.log,
-		TargetLacks: func() string { return a.collections.Lacks(d.Epoch, to) },
-		Pacer:       a.cfg.pacer(source, target), Tracer: a.opts.Tracer, Replaced: followed, SourceLacks: func() string { return a.successors.replacements.text() },
-		Lives: func(ctx context.Context) error { return a.beats.lives(ctx, d.CurrentVersion, to) },
+		Source: source, Target: target, Direction: dir, Deployments: s.deployment, Journal: s.deployment,
+		Ownership: owned, Comparer: verify.New(source, target, dir), Lease: s.pool.Lease, Log: s.log,
+		TargetLacks: func() string { return s.collections.Lacks(d.Epoch, to) },
+		Pacer:       s.cfg.pacer(source, target), Tracer: s.opts.Tracer, Replaced: followed, SourceLacks: func() string { return s.successors.replacements.text() },
+		Lives: func(ctx context.Context) error { return s.beats.lives(ctx, d.CurrentVersion, to) },
 	}, syncer.Config{
-		Owner: a.opts.ID, Epoch: d.Epoch, Ring: d.RingSize, Workers: a.cfg.Copy.Workers, Page: a.cfg.Copy.Page,
-		Copy: a.cfg.copies(d, to), Snapshot: toSnapshot(d), LateDeletes: a.engines.late(),
-		ShowValues: a.cfg.ShowValues, LagBound: a.cfg.Switch.MaxLag,
+		Owner: s.opts.ID, Epoch: d.Epoch, Ring: d.RingSize, Workers: s.cfg.Copy.Workers, Page: s.cfg.Copy.Page,
+		Copy: s.cfg.copies(d, to), Snapshot: toSnapshot(d), LateDeletes: s.engines.late(),
+		ShowValues: s.cfg.ShowValues, LagBound: s.cfg.Switch.MaxLag,
 	})
-	a.engines.replace(e)
+	s.engines.replace(e)
 	return e, nil
 }
 
 // toSnapshot reports whether the running upgrade switches to a snapshot and syncs nothing.
 func toSnapshot(d upgradestate.Deployment) bool { return d.Upgrade != nil && d.Upgrade.Snapshot }
 
-func (a *App) run(ctx context.Context, e *syncer.Engine) error {
+func (s *syncing) run(ctx context.Context, e *syncer.Engine) error {
 	err := e.Run(ctx)
-	a.engines.end(e, err)
+	s.engines.end(e, err)
 	return err
 }

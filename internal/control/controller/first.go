@@ -9,17 +9,31 @@ import (
 
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/control/deployment/api"
+	"dbcontroller.dev/internal/engine/collections"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
 )
+
+// firstStart chooses and checks the version at which a deployment begins.
+type firstStart struct {
+	*connections
+	cfg         Settings
+	backend     Backend
+	registry    *transform.Registry
+	deployment  *deployment.Store
+	collections *collections.Maintainer
+	log         *zap.Logger
+}
 
 // InitialVersion returns the version at which a new deployment begins. Unless the configuration
 // names one, it looks for application data in every database, including disabled ones, because an
 // application may use any of them. It skips an unavailable database only if that is disabled and
 // another database holds documents.
-func (a *App) InitialVersion(ctx context.Context) (string, error) {
+func (a *firstStart) InitialVersion(ctx context.Context) (string, error) {
 	var found []upgradestate.Found
 	var away error // why a disabled version's database does not answer
 	for _, db := range a.cfg.Databases {
@@ -61,7 +75,7 @@ func (a *App) InitialVersion(ctx context.Context) (string, error) {
 
 // beginsWell refuses an initial version whose application collections do not exist. It runs before
 // anything is recorded: otherwise a misspelt kind would fix the wrong version for good.
-func (a *App) beginsWell(ctx context.Context, d upgradestate.Deployment) error {
+func (a *firstStart) beginsWell(ctx context.Context, d upgradestate.Deployment) error {
 	version := d.CurrentVersion
 	err := syncer.Inspect(ctx, a.namespaces[version], d, version, a.registry.Kinds(upgradestate.APIVersion(version)))
 	if err == nil {
@@ -71,7 +85,7 @@ func (a *App) beginsWell(ctx context.Context, d upgradestate.Deployment) error {
 }
 
 // placeOf returns the database of a version and its servers, for people.
-func (a *App) placeOf(version string) string {
+func (a *firstStart) placeOf(version string) string {
 	db, _ := a.cfg.Database(version)
 	return fmt.Sprintf("%s (%s)", db.Location, db.Hosts)
 }
@@ -79,7 +93,7 @@ func (a *App) placeOf(version string) string {
 // passedOver names the collections that the other versions lack, if no version has any. A new
 // deployment then begins at the newest version. So the mistake is usually in the spelling of an
 // older version's kind or database.
-func (a *App) passedOver(ctx context.Context, version string) string {
+func (a *firstStart) passedOver(ctx context.Context, version string) string {
 	if a.cfg.InitialVersion != "" {
 		return "" // nothing was searched
 	}
@@ -121,7 +135,7 @@ func someOf(names []string) string {
 // firstVersion corrects the initial version of a deployment that has no namespaces yet. If the
 // collections of the recorded version do not exist, it searches again with the present
 // configuration.
-func (a *App) firstVersion(ctx context.Context, d upgradestate.Deployment) (upgradestate.Deployment, error) {
+func (a *firstStart) firstVersion(ctx context.Context, d upgradestate.Deployment) (upgradestate.Deployment, error) {
 	if lived(d) || d.Upgrade != nil {
 		return d, nil
 	}
@@ -139,15 +153,15 @@ func (a *App) firstVersion(ctx context.Context, d upgradestate.Deployment) (upgr
 	return a.deployment.Apply(ctx, upgradestate.StartAt{Version: version})
 }
 
-var _ api.Initial = (*App)(nil)
+var _ api.Initial = (*firstStart)(nil)
 
 // Configured returns the configured versions, oldest first, and the number of shards.
-func (a *App) Configured() (versions []string, ringSize int) {
+func (a *firstStart) Configured() (versions []string, ringSize int) {
 	return a.cfg.Versions(), a.cfg.RingSize
 }
 
 // find lists the application collections that a version's database has, with and without documents.
-func (a *App) find(ctx context.Context, version string) (upgradestate.Found, error) {
+func (a *firstStart) find(ctx context.Context, version string) (upgradestate.Found, error) {
 	f := upgradestate.Found{Version: version}
 	for _, spec := range a.registry.Kinds(upgradestate.APIVersion(version)) {
 		if !spec.Fixed {

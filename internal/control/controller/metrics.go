@@ -82,10 +82,10 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(ready, truth(m.app.Ready() == nil))
 	gauge(leads, truth(m.app.leading.Load()))
-	for stage, took := range m.app.engines.stages() {
+	for stage, took := range m.app.syncing.engines.stages() {
 		ch <- prometheus.MustNewConstMetric(copyStages, prometheus.CounterValue, took.Seconds(), stage.String())
 	}
-	ps := m.app.engines.progress()
+	ps := m.app.syncing.engines.progress()
 	in := map[string]int{}
 	for _, p := range ps {
 		in[p.State]++

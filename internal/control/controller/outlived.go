@@ -26,8 +26,15 @@ const (
 	outlivedOther  = "etcd has another deployment of this name than the one that this controller works for: it was recovered or set up anew, or another etcd answers: start this controller again"
 )
 
+// recordWatch notices that etcd no longer has the record that this controller works for.
+type recordWatch struct {
+	deployment  *deployment.Store
+	incarnation string // of the deployment in etcd
+	log         *zap.Logger
+}
+
 // outlived returns an error when etcd no longer has the record with which the controller began.
-func (a *App) outlived(ctx context.Context) error {
+func (w recordWatch) outlived(ctx context.Context) error {
 	tick := time.NewTicker(checkRecordEvery)
 	defer tick.Stop()
 	var seen int64                  // highest revision of the record so far
@@ -38,7 +45,7 @@ func (a *App) outlived(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		revision, text, err := a.lookForRecord(ctx, seen)
+		revision, text, err := w.lookForRecord(ctx, seen)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -48,16 +55,16 @@ func (a *App) outlived(ctx context.Context) error {
 			seen = revision
 			failing.Over()
 		case failing.News(err):
-			a.log.Warn("cannot read from etcd whether it has the deployment", zap.Error(err))
+			w.log.Warn("cannot read from etcd whether it has the deployment", zap.Error(err))
 		}
 	}
 }
 
 // lookForRecord describes the fault of the record in etcd, or returns "".
-func (a *App) lookForRecord(ctx context.Context, seen int64) (revision int64, wrong string, err error) {
+func (w recordWatch) lookForRecord(ctx context.Context, seen int64) (revision int64, wrong string, err error) {
 	bounded, cancel := context.WithTimeout(ctx, 10*checkRecordEvery)
 	defer cancel()
-	d, err := a.deployment.Get(bounded)
+	d, err := w.deployment.Get(bounded)
 	switch {
 	case errors.Is(err, deployment.ErrNotFound):
 		return 0, outlivedGone, nil
@@ -67,8 +74,8 @@ func (a *App) lookForRecord(ctx context.Context, seen int64) (revision int64, wr
 		return 0, outlivedOlder, nil
 	}
 	// The incarnation is unique to each created record. It reveals a new record with the same name.
-	_, incarnation, err := a.deployment.LoadBeat(bounded, d.CurrentVersion)
-	if err == nil && incarnation != a.incarnation {
+	_, incarnation, err := w.deployment.LoadBeat(bounded, d.CurrentVersion)
+	if err == nil && incarnation != w.incarnation {
 		return 0, outlivedOther, nil
 	}
 	return d.Revision, "", err

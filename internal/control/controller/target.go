@@ -1,10 +1,7 @@
 package controller
 
 import (
-	"context"
 	"slices"
-
-	"go.uber.org/zap"
 
 	"dbcontroller.dev/upgradestate"
 )
@@ -99,21 +96,4 @@ func (s Settings) copies(d upgradestate.Deployment, to string) bool {
 		return false
 	}
 	return s.Copy.Auto || last != nil && (last.From == to || last.From == d.CurrentVersion)
-}
-
-// withdraw withdraws announced upgrades to versions that are now disabled. Only the leader does so.
-// Otherwise controllers with different configurations would announce and withdraw in turn.
-func (a *App) withdraw(ctx context.Context) error {
-	for d := range a.deployment.Watch(ctx) {
-		for _, available := range d.Available {
-			if db, configured := a.cfg.Database(available.TargetVersion); !configured || !db.Disabled {
-				continue
-			}
-			_, err := a.deployment.Apply(ctx, upgradestate.WithdrawAvailable{TargetVersion: available.TargetVersion})
-			if err != nil && ctx.Err() == nil {
-				a.log.Warn("an upgrade to a disabled version is still announced", zap.String("version", available.TargetVersion), zap.Error(err))
-			}
-		}
-	}
-	return ctx.Err()
 }

@@ -49,6 +49,9 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"dbcontroller.dev/internal/control/controller/cleanup"
+	"dbcontroller.dev/internal/control/controller/comparison"
+	"dbcontroller.dev/internal/control/controller/formernames"
 	"dbcontroller.dev/internal/control/controller/keys"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/control/deployment/api"
@@ -57,6 +60,7 @@ import (
 	"dbcontroller.dev/internal/engine/collections"
 	"dbcontroller.dev/internal/engine/hooks"
 	"dbcontroller.dev/internal/engine/switchover"
+	"dbcontroller.dev/internal/engine/verify"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/shards"
 	"dbcontroller.dev/transform"
@@ -118,6 +122,7 @@ type App struct {
 	first        *firstStart
 	provisioning *provisioning
 	syncing      *syncing
+	comparison   *comparison.Comparison
 
 	// collections keeps the indexes, options and names of collections as the record says.
 	collections *collections.Maintainer
@@ -170,6 +175,10 @@ func New(cfg Settings, registry *transform.Registry, store coord.Store, backend 
 		connections: a.connections, cfg: cfg, opts: &a.opts, registry: registry, deployment: a.deployment, pool: a.pool, collections: a.collections,
 		provisioning: a.provisioning, successors: a.successors, beats: a.beats, keys: a.keys, imports: a.imports, log: a.log,
 	}
+	a.comparison = comparison.New(comparison.Parts{
+		Deployments: a.deployment, Registry: registry, Namespaces: a.namespaces, Collections: a.collections,
+		Target: cfg.target, Wants: cfg.wants, Copies: cfg.copies,
+	})
 	return a
 }
 
@@ -199,7 +208,7 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 	closeAll := a.connect(ctx)
 	defer closeAll()
 	service := api.New(a.store, a.deployment, api.Config{
-		Upgrades: a, Verifier: a, Updates: updates{a.registry, a.deployment, a.keys, a.imports}, Rehearser: a.rehearser(), Planner: a.planner(), Loss: a, Log: a.log,
+		Upgrades: a, Verifier: a.comparison, Updates: updates{a.registry, a.deployment, a.keys, a.imports}, Rehearser: a.rehearser(), Planner: a.planner(), Loss: a.comparison, Log: a.log,
 		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Policy.Hold}, Initial: a.first, Waits: a.waits, RollbackLacks: a.collections.RollbackLacks, ViewsLeft: a.collections.ViewsLeft, BackAway: a.wayBack.BackAway, Starting: a.starting, Build: a.opts.Build, Encryption: a.keys.Shown, KeysLack: a.keys.Lack, KindsLack: a.KindsLack, ServedLost: a.wayBack.ServedLost,
 	})
 	a.log.Info("controller listens", append([]zap.Field{zap.String("deployment", a.cfg.Deployment)}, doors.Addresses()...)...)
@@ -298,15 +307,15 @@ func (a *App) lead(ctx context.Context) error {
 			return switchover.New(deployment.ForDriver{Store: a.deployment}, fencers, switchover.Config{
 				HoldTimeout: a.cfg.Switch.HoldTimeout, Policy: a.cfg.Switch.Policy,
 				Checks: preflight.Checks{Servers: a.deployment.Servers, Collections: a.collections, Prover: prover, Lives: a.beats.lives}, Position: a.position,
-				Target: intruders{a},
+				Target: comparison.Intruders{Comparison: a.comparison, Position: a.position},
 				Tracer: a.opts.Tracer, Forecaster: prover, Publish: prover.Publish, News: prover.News(), Marks: counted{a.marks.keeper(), a.beats}, Waits: a.successors.replacements.why,
 			}, a.log).Run(ctx)
 		})
-		g.Go(func() error { return a.purge(ctx) })
-		g.Go(func() error { return a.retire(ctx) })
+		g.Go(func() error { return a.tombstones().Run(ctx) })
+		g.Go(func() error { return a.retirement().Run(ctx) })
 		g.Go(func() error { return a.fences.uphold(ctx) })
 		if !a.opts.reads && !a.opts.alone {
-			g.Go(func() error { return a.watchNames(ctx) })
+			g.Go(func() error { return a.formerNames().Run(ctx) })
 			g.Go(func() error { return a.adoption.followMoved(ctx) })
 		}
 		g.Go(func() error { return a.collections.KeepExpiry(ctx) })
@@ -320,6 +329,37 @@ func (a *App) lead(ctx context.Context) error {
 		g.Go(func() error { return a.hooks.Run(ctx) })
 		return g.Wait()
 	})
+}
+
+// retirement returns the leader's work on retired versions.
+func (a *App) retirement() cleanup.Retirement {
+	return cleanup.Retirement{
+		Deployments: a.deployment, Namespaces: a.namespaces, NoteBreaches: a.fences.noteBreaches, Log: a.log,
+		Scratch: func(version string) cleanup.Space {
+			if db := a.scratches[version]; db != nil {
+				return db
+			}
+			return nil
+		},
+	}
+}
+
+// tombstones returns the leader's work on the tombstones of finished directions.
+func (a *App) tombstones() cleanup.Tombstones {
+	return cleanup.Tombstones{Deployments: a.deployment, Namespaces: a.namespaces, Belongs: a.marks.belongs, Log: a.log}
+}
+
+// formerNames returns the leader's watch of the names that the latest switch left.
+func (a *App) formerNames() formernames.Watch {
+	return formernames.Watch{
+		Deployments: a.deployment, Lease: a.pool.Lease, Log: a.log,
+		Databases: func(version string) any { return a.databases[version] },
+	}
+}
+
+// Verify compares all synced records of source and target.
+func (a *App) Verify(ctx context.Context, progress func(verify.Report)) (verify.Report, error) {
+	return a.comparison.Verify(ctx, progress)
 }
 
 // TransformHash returns the hash of the transformation between two versions. The API compares it

@@ -3,16 +3,11 @@ package controller
 import (
 	"errors"
 	"testing"
-	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/coord/memcoord"
-	"dbcontroller.dev/internal/engine/switchover"
 	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/syncer"
 	us "dbcontroller.dev/upgradestate"
 )
 
@@ -53,45 +48,5 @@ func TestLivesHasAPlace(t *testing.T) {
 	}
 	if b := us.BlockerOf(us.BlockUncoded, err); b.Code != us.BlockIdentity || !b.Place.Equal(us.BlockPlace{Version: "v2"}) {
 		t.Errorf("%+v", b)
-	}
-}
-
-// TestMetricOfEveryCode: each reason counts under its code, and no other does.
-func TestMetricOfEveryCode(t *testing.T) {
-	t.Parallel()
-	for code := range us.BlockCodes {
-		d := us.New("services/a/deployments/b", "v1", 1)
-		d.Upgrade = &us.Upgrade{ID: "u", TargetVersion: "v2", State: us.InitialSyncing, ReadyShards: []int{0}}
-		s := deployment.State{Record: d, Controllers: []string{"c"}, Progress: []syncer.Progress{{Owner: "c"}}, Readiness: &switchover.Readiness{ID: "u", Blockers: []us.Blocker{{Code: code, Text: "because"}}}}
-		w := &whole{app: &App{connections: &connections{}, successors: &successors{}, adoption: &adoption{}, wayBack: &wayBack{connections: &connections{}}}}
-		w.show(s, time.Now())
-		got := map[string]float64{}
-		r := prometheus.NewPedanticRegistry()
-		r.MustRegister(shown(w.shown))
-		families, err := r.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range families {
-			for _, m := range f.GetMetric() {
-				if f.GetName() == "dbcontroller_switch_blocked" {
-					got[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
-				}
-			}
-		}
-		if len(got) != len(us.BlockCodes) || got[string(code)] != 1 {
-			t.Errorf("%s: %v", code, got)
-		}
-	}
-}
-
-// shown are metrics as they are collected.
-type shown []prometheus.Metric
-
-func (s shown) Describe(ch chan<- *prometheus.Desc) { (&whole{}).Describe(ch) }
-
-func (s shown) Collect(ch chan<- prometheus.Metric) {
-	for _, m := range s {
-		ch <- m
 	}
 }

@@ -120,29 +120,3 @@ func (m *marks) opened() []string {
 	}
 	return open
 }
-
-// unowned reports whether the database holds no identity any more. The last step of a retirement
-// removes it. A database with another identity is an error.
-func (a *App) unowned(ctx context.Context, ns upgradestate.Namespace) (bool, error) {
-	if ns.Identity.Database == "" {
-		return false, nil // an older binary recorded no identity
-	}
-	id, err := a.namespaces[ns.Version].Identity(ctx)
-	if err != nil || id.Database == "" {
-		return err == nil, err
-	}
-	// A drop in the wrong database would destroy the data of others.
-	if (upgradestate.Identity{Cluster: id.Cluster, Database: id.Database}).Differs(ns.Identity) {
-		return false, &identity.MismatchError{Version: ns.Version, Found: "it is not the database that the deployment uses, so nothing is dropped there: correct its endpoint, or its database or prefix, in dbs of the configuration"}
-	}
-	return false, nil
-}
-
-// release removes a retired version's marks and beat from its database.
-func (a *App) release(ctx context.Context, d upgradestate.Deployment, version string) error {
-	owner := record.Owner{Deployment: d.Name, Version: version}
-	if err := a.namespaces[version].Release(ctx, identity.BeatOwner(owner)); err != nil {
-		return err
-	}
-	return a.namespaces[version].Release(ctx, owner)
-}

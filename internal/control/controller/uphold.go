@@ -13,7 +13,6 @@ import (
 	"dbcontroller.dev/internal/base/reconcile"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/engine/identity"
-	"dbcontroller.dev/internal/engine/verify"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/upgradestate"
@@ -105,7 +104,7 @@ func (a *fences) upholdVersion(ctx context.Context, version string, late bool) e
 	if err != nil {
 		return err
 	}
-	known := knownIDs(d)
+	known := identity.KnownIDs(d)
 	ns, _ := d.Namespace(version)
 	var errs error // one kind must not keep the others from their check
 	for _, k := range ns.Kinds {
@@ -139,17 +138,6 @@ func (a *fences) isBehind(ctx context.Context, version string) (bool, error) {
 		return false, nil // a forged beat must not stop the check of a fence
 	}
 	return false, err
-}
-
-// knownIDs returns the identities of all collections in the record.
-func knownIDs(d upgradestate.Deployment) []string {
-	var known []string
-	for _, ns := range d.Namespaces {
-		for _, k := range ns.Kinds {
-			known = append(known, k.ID)
-		}
-	}
-	return known
 }
 
 // noteBreaches records breaches, and logs each of them once.
@@ -189,13 +177,4 @@ func attemptOf(d upgradestate.Deployment) uint64 {
 		return 0
 	}
 	return d.Upgrade.Attempt
-}
-
-// countBreaches counts the writes that passed a broken fence as mismatches of a comparison.
-func countBreaches(rep verify.Report, d upgradestate.Deployment) verify.Report {
-	for _, b := range upgradestate.OpenBreaches(d) {
-		rep.Mismatched += max(1, b.Count)
-		rep.Examples = append(rep.Examples, fmt.Sprintf("%s of %s: %s", b.Kind, b.Version, b.What))
-	}
-	return rep
 }

@@ -1,4 +1,4 @@
-package controller
+package comparison
 
 import (
 	"context"
@@ -24,11 +24,11 @@ import (
 func TestVerifyBeforeTheCopy(t *testing.T) {
 	t.Parallel()
 	w := newCopyWorld(t)
-	if _, err := w.app.Verify(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "nothing was copied from v1 to v2 yet") {
+	if _, err := w.comparison.Verify(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "nothing was copied from v1 to v2 yet") {
 		t.Errorf("got %v", err)
 	}
-	w.app.cfg.Copy.Auto = true
-	if _, err := w.app.Verify(t.Context(), nil); err != nil {
+	*w.auto = true
+	if _, err := w.comparison.Verify(t.Context(), nil); err != nil {
 		t.Errorf("with copy.auto: %v", err)
 	}
 	lease, err := w.coord.Grant(t.Context(), time.Minute)
@@ -38,16 +38,16 @@ func TestVerifyBeforeTheCopy(t *testing.T) {
 	publish := func(state string) {
 		t.Helper()
 		p := syncer.Progress{Shard: 1, Owner: "c", State: state, Copied: 3, Total: 10}
-		if err := w.app.deployment.PublishProgress(t.Context(), "c", []syncer.Progress{p}, lease.ID()); err != nil {
+		if err := w.comparison.Deployments.PublishProgress(t.Context(), "c", []syncer.Progress{p}, lease.ID()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	publish(syncer.StateCopying)
-	if _, err := w.app.Verify(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "1 shards still copy to v2 (3 of about 10 records)") {
+	if _, err := w.comparison.Verify(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "1 shards still copy to v2 (3 of about 10 records)") {
 		t.Errorf("in the middle of the copy: %v", err)
 	}
 	publish("following")
-	if _, err := w.app.Verify(t.Context(), nil); err != nil {
+	if _, err := w.comparison.Verify(t.Context(), nil); err != nil {
 		t.Errorf("after the copy: %v", err)
 	}
 }
@@ -63,22 +63,22 @@ func TestVerifyComparesShapes(t *testing.T) {
 	}
 	spec.Shape.Indexes = []bson.Raw{raw}
 	w := newCopyWorldOf(t, spec)
-	w.app.cfg.Copy.Auto = true
-	d, err := w.app.deployment.Get(t.Context())
+	*w.auto = true
+	d, err := w.comparison.Deployments.Get(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	tok := syncer.Tokens(d, "v2")["things"]
-	if err := w.app.namespaces["v2"].BuildIndexes(t.Context(), tok, spec); err != nil {
+	if err := w.comparison.Namespaces["v2"].BuildIndexes(t.Context(), tok, spec); err != nil {
 		t.Fatal(err)
 	}
-	if rep, err := w.app.Verify(t.Context(), nil); err != nil || len(rep.Shapes) > 0 {
+	if rep, err := w.comparison.Verify(t.Context(), nil); err != nil || len(rep.Shapes) > 0 {
 		t.Fatalf("with the index: %q, %v", rep.Shapes, err)
 	}
-	if err := w.app.namespaces["v2"].Reshape(t.Context(), tok, record.KindSpec{Name: "things"}, []string{"n_1"}); err != nil {
+	if err := w.comparison.Namespaces["v2"].Reshape(t.Context(), tok, record.KindSpec{Name: "things"}, []string{"n_1"}); err != nil {
 		t.Fatal(err)
 	}
-	rep, err := w.app.Verify(t.Context(), nil)
+	rep, err := w.comparison.Verify(t.Context(), nil)
 	if err != nil || rep.Mismatched > 0 || len(rep.Shapes) != 1 || !strings.HasSuffix(rep.Shapes[0], "index n_1 is missing") {
 		t.Errorf("without the index: %+v, %v", rep, err)
 	}
@@ -107,7 +107,7 @@ func TestVerifyWaitsForItsCollections(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				d, err := w.app.deployment.Get(ctx)
+				d, err := w.comparison.Deployments.Get(ctx)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -116,7 +116,7 @@ func TestVerifyWaitsForItsCollections(t *testing.T) {
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
-					got, failed = w.app.provisioned(ctx, d, dir)
+					got, failed = w.comparison.provisioned(ctx, d, dir)
 				}()
 				synctest.Wait()
 				select {
@@ -125,11 +125,11 @@ func TestVerifyWaitsForItsCollections(t *testing.T) {
 				default:
 				}
 				if made {
-					ns, err := syncer.Provision(ctx, w.app.namespaces["v2"], d, "v2", "mem:v2", dir.TargetKinds(), func(string) record.FenceClass { return "" })
+					ns, err := syncer.Provision(ctx, w.comparison.Namespaces["v2"], d, "v2", "mem:v2", dir.TargetKinds(), func(string) record.FenceClass { return "" })
 					if err != nil {
 						t.Fatal(err)
 					}
-					if _, err := w.app.deployment.Apply(ctx, upgradestate.AnnounceNamespace{Namespace: ns}); err != nil {
+					if _, err := w.comparison.Deployments.Apply(ctx, upgradestate.AnnounceNamespace{Namespace: ns}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -149,8 +149,9 @@ func TestVerifyWaitsForItsCollections(t *testing.T) {
 
 // copyWorld is an application's collection in v1, and nothing in v2.
 type copyWorld struct {
-	app   *App
-	coord *memcoord.Store
+	comparison *Comparison
+	coord      *memcoord.Store
+	auto       *bool // copy.auto
 }
 
 func newCopyWorld(t *testing.T) copyWorld {
@@ -170,30 +171,32 @@ func newCopyWorldOf(t *testing.T, kind record.KindSpec) copyWorld {
 	kinds := transform.Side{Kinds: []transform.GroupedKind{{KindSpec: kind}}}
 	registry := transform.NewRegistry("shop")
 	check(registry.Add("v1", "v2", transform.Spec{Name: "things", Revision: "1", Up: keep, Down: keep, Old: kinds, New: kinds}))
-	w := copyWorld{coord: memcoord.New()}
-	w.app = &App{
-		registry: registry, connections: &connections{namespaces: map[string]record.Namespace{}},
-		cfg:        Settings{Databases: []Database{{Version: "v1", APIVersion: "v1"}, {Version: "v2", APIVersion: "v2"}}},
-		deployment: deployment.New(w.coord, "services/shop/deployments/d", deployment.Config{}),
+	w := copyWorld{coord: memcoord.New(), auto: new(bool)}
+	to := func(upgradestate.Deployment) (string, bool) { return "v2", true }
+	p := Parts{
+		Deployments: deployment.New(w.coord, "services/shop/deployments/d", deployment.Config{}),
+		Registry:    registry, Namespaces: map[string]record.Namespace{},
+		Target: to, Wants: to, Copies: func(upgradestate.Deployment, string) bool { return *w.auto },
 	}
-	w.app.collections = collections.New(collections.Parts{
-		Deployments: w.app.deployment, Registry: registry, Log: zap.NewNop(),
-		Database: func(version string) collections.Database { return w.app.namespaces[version] },
+	p.Collections = collections.New(collections.Parts{
+		Deployments: p.Deployments, Registry: registry, Log: zap.NewNop(),
+		Database: func(version string) collections.Database { return p.Namespaces[version] },
 	})
+	w.comparison = New(p)
 	dir, err := registry.Direction("v1", "v2")
 	check(err)
-	_, err = w.app.deployment.Create(t.Context(), "v1", 4)
+	_, err = w.comparison.Deployments.Create(t.Context(), "v1", 4)
 	check(err)
 	for v, specs := range map[string][]record.KindSpec{"v1": dir.SourceKinds(), "v2": dir.TargetKinds()} {
-		d, err := w.app.deployment.Get(t.Context())
+		d, err := w.comparison.Deployments.Get(t.Context())
 		check(err)
-		w.app.namespaces[v] = memstore.New()
-		ns, err := syncer.Provision(t.Context(), w.app.namespaces[v], d, v, "mem:"+v, specs, func(string) record.FenceClass { return "" })
+		w.comparison.Namespaces[v] = memstore.New()
+		ns, err := syncer.Provision(t.Context(), w.comparison.Namespaces[v], d, v, "mem:"+v, specs, func(string) record.FenceClass { return "" })
 		check(err)
-		_, err = w.app.deployment.Apply(t.Context(), upgradestate.AnnounceNamespace{Namespace: ns})
+		_, err = w.comparison.Deployments.Apply(t.Context(), upgradestate.AnnounceNamespace{Namespace: ns})
 		check(err)
 	}
-	_, err = w.app.deployment.Apply(t.Context(), upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v2", TransformHash: dir.Hash()}})
+	_, err = w.comparison.Deployments.Apply(t.Context(), upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v2", TransformHash: dir.Hash()}})
 	check(err)
 	return w
 }

@@ -1,4 +1,4 @@
-package controller
+package comparison
 
 import (
 	"context"
@@ -14,26 +14,31 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// intruders detects foreign writes to the target while a switch runs. Engines watch the target up
-// to the start of the switch (upgradestate.Upgrade.TargetSince). intruders reads from there to the
+// Intruders detects foreign writes to the target while a switch runs. Engines watch the target up
+// to the start of the switch (upgradestate.Upgrade.TargetSince). Intruders reads from there to the
 // seal, after which the target has a name that other clients do not know.
-type intruders struct{ app *App }
+type Intruders struct {
+	*Comparison
+	// Position returns the present position in the changes of a version's database, encoded as in
+	// the record.
+	Position func(ctx context.Context, version string) (string, error)
+}
 
-var _ switchover.Target = intruders{}
+var _ switchover.Target = Intruders{}
 
 // Since returns the present position in the target's changes. The engines soon reach it.
-func (i intruders) Since(ctx context.Context, version string) (string, error) {
-	at, err := i.app.position(ctx, version)
+func (i Intruders) Since(ctx context.Context, version string) (string, error) {
+	at, err := i.Position(ctx, version)
 	if err != nil {
 		return "", err
 	}
 	// An engine without events learns only every second how far it has read. Nudge writes an event.
-	return at, i.app.namespaces[version].Nudge(ctx)
+	return at, i.Namespaces[version].Nudge(ctx)
 }
 
 // Changed reads the changes between the start of the switch and the seal. It returns nil if there
 // are none, and otherwise a function that compares the changed groups.
-func (i intruders) Changed(ctx context.Context, d upgradestate.Deployment) (func(context.Context, upgradestate.Deployment) error, error) {
+func (i Intruders) Changed(ctx context.Context, d upgradestate.Deployment) (func(context.Context, upgradestate.Deployment) error, error) {
 	var from record.Position
 	if err := json.Unmarshal([]byte(d.Upgrade.TargetSince), &from); err != nil {
 		return nil, fmt.Errorf("place in the target's changes: %w", err)
@@ -43,7 +48,7 @@ func (i intruders) Changed(ctx context.Context, d upgradestate.Deployment) (func
 		return nil, err
 	}
 	target, _ := d.Namespace(d.Upgrade.TargetVersion)
-	in, err := c.Intruded(ctx, i.app.namespaces[target.Version], from, syncer.Tokens(d, target.Version), seals(target))
+	in, err := c.Intruded(ctx, i.Namespaces[target.Version], from, syncer.Tokens(d, target.Version), seals(target))
 	if err != nil || len(in.Groups)+len(in.Orphans) == 0 {
 		return nil, err
 	}
@@ -88,12 +93,12 @@ func seals(target upgradestate.Namespace) map[string][]string {
 
 // differ compares the changed groups with the source. Both sides are fenced, so the result is
 // final.
-func (i intruders) differ(ctx context.Context, d upgradestate.Deployment, c *verify.Comparer, in verify.Intruded) error {
-	src, err := view(ctx, i.app.namespaces[d.CurrentVersion], syncer.Tokens(d, d.CurrentVersion))
+func (i Intruders) differ(ctx context.Context, d upgradestate.Deployment, c *verify.Comparer, in verify.Intruded) error {
+	src, err := view(ctx, i.Namespaces[d.CurrentVersion], syncer.Tokens(d, d.CurrentVersion))
 	if err != nil {
 		return err
 	}
-	dst, err := view(ctx, i.app.namespaces[d.Upgrade.TargetVersion], syncer.Tokens(d, d.Upgrade.TargetVersion))
+	dst, err := view(ctx, i.Namespaces[d.Upgrade.TargetVersion], syncer.Tokens(d, d.Upgrade.TargetVersion))
 	if err != nil {
 		return err
 	}
@@ -103,7 +108,7 @@ func (i intruders) differ(ctx context.Context, d upgradestate.Deployment, c *ver
 	}
 	left := verify.Intruded{Orphans: in.Orphans}
 	// Waived groups may differ, whoever changed them.
-	waived, err := i.app.waived(ctx, d, d.Upgrade.TargetVersion)
+	waived, err := i.waived(ctx, d, d.Upgrade.TargetVersion)
 	if err != nil {
 		return err
 	}
@@ -119,12 +124,12 @@ func (i intruders) differ(ctx context.Context, d upgradestate.Deployment, c *ver
 	return nil
 }
 
-func (i intruders) comparer(d upgradestate.Deployment) (*verify.Comparer, error) {
-	source, target := i.app.namespaces[d.CurrentVersion], i.app.namespaces[d.Upgrade.TargetVersion]
+func (i Intruders) comparer(d upgradestate.Deployment) (*verify.Comparer, error) {
+	source, target := i.Namespaces[d.CurrentVersion], i.Namespaces[d.Upgrade.TargetVersion]
 	if source == nil || target == nil {
 		return nil, errors.New("both versions must be configured")
 	}
-	dir, err := i.app.registry.Direction(d.CurrentVersion, d.Upgrade.TargetVersion)
+	dir, err := i.Registry.Direction(d.CurrentVersion, d.Upgrade.TargetVersion)
 	if err != nil {
 		return nil, err
 	}

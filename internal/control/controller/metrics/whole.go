@@ -1,4 +1,4 @@
-package controller
+package metrics
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 // controller is enough. It reads the deployment on demand. Unknown values have no series, or a
 // series that marks them as unknown: a 0 would look like good news, and an old value like a new one.
 type whole struct {
-	app *App
+	Source
 
 	mu    sync.Mutex // held during a read
 	shown []prometheus.Metric
@@ -123,10 +123,10 @@ func (w *whole) read() {
 	ctx, cancel := context.WithTimeout(context.Background(), readWhole)
 	defer cancel()
 	w.shown = nil
-	d, err := w.app.deployment.Get(ctx)
+	d, err := w.Deployments.Get(ctx)
 	var s deployment.State
 	if err == nil {
-		s, err = w.app.deployment.State(ctx, d)
+		s, err = w.Deployments.State(ctx, d)
 	}
 	w.gauge(known, truth(err == nil))
 	if err == nil {
@@ -141,7 +141,7 @@ func (w *whole) gauge(d *prometheus.Desc, v float64, labels ...string) {
 
 // show derives all metrics from the status that 'get' shows, so that the two never differ.
 func (w *whole) show(s deployment.State, now time.Time) {
-	d := status.Of(s, status.Process{Waits: w.app.waits(), Away: w.app.wayBack.BackAway(s.Record)})
+	d := status.Of(s, status.Process{Waits: w.Waits(), Away: w.BackAway(s.Record)})
 	w.gauge(version, 1, d.CurrentVersion)
 	w.gauge(epoch, float64(d.Epoch))
 	w.gauge(ringSize, float64(d.RingSize))

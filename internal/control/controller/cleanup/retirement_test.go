@@ -1,4 +1,4 @@
-package controller
+package cleanup
 
 import (
 	"context"
@@ -22,20 +22,20 @@ import (
 
 // retiring is a deployment that has left v1, which is being retired, and its collections kept
 // until a time.
-func retiring(t *testing.T, until string) (*App, *memstore.Store, *memcoord.Store, upgradestate.Deployment) {
+func retiring(t *testing.T, until string) (Retirement, *memstore.Store, *memcoord.Store, upgradestate.Deployment) {
 	t.Helper()
 	const name = "services/a/deployments/b"
 	c := memcoord.New()
-	a := &App{
-		deployment:  deployment.New(c, name, deployment.Config{}),
-		connections: &connections{namespaces: map[string]record.Namespace{}}, log: zap.NewNop(),
+	rt := Retirement{
+		Deployments: deployment.New(c, name, deployment.Config{}), Namespaces: map[string]record.Namespace{},
+		Scratch: func(string) Space { return nil }, Log: zap.NewNop(),
 	}
-	if _, err := a.deployment.Create(t.Context(), "v2", 4); err != nil {
+	if _, err := rt.Deployments.Create(t.Context(), "v2", 4); err != nil {
 		t.Fatal(err)
 	}
 	old := memstore.New()
 	for version, db := range map[string]*memstore.Store{"v1": old, "v2": memstore.New()} {
-		a.namespaces[version] = db
+		rt.Namespaces[version] = db
 		ns := upgradestate.Namespace{Version: version, Location: "mem:" + version}
 		for _, kind := range []string{"things", "dbc_lineage.x"} {
 			tok, err := db.Provision(t.Context(), record.KindSpec{Name: kind}, record.PhysicalName(kind, 1))
@@ -44,23 +44,23 @@ func retiring(t *testing.T, until string) (*App, *memstore.Store, *memcoord.Stor
 			}
 			ns.Kinds = append(ns.Kinds, upgradestate.Kind{Kind: kind, Physical: tok.Name, ID: tok.ID})
 		}
-		if _, err := a.deployment.Apply(t.Context(), upgradestate.AnnounceNamespace{Namespace: ns}); err != nil {
+		if _, err := rt.Deployments.Apply(t.Context(), upgradestate.AnnounceNamespace{Namespace: ns}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, dir := range []syncer.DirectionKey{"1-v1-v2-h1", "2-v2-v1-h2", "2-v2-v3-h3"} {
-		if _, err := a.deployment.CreatePlan(t.Context(), dir, syncer.Plan{}); err != nil {
+		if _, err := rt.Deployments.CreatePlan(t.Context(), dir, syncer.Plan{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := a.deployment.Park(t.Context(), syncer.Parked{Direction: dir, Kind: "things", Key: "x", Group: "x"}); err != nil {
+		if err := rt.Deployments.Park(t.Context(), syncer.Parked{Direction: dir, Kind: "things", Key: "x", Group: "x"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	d, err := a.deployment.Apply(t.Context(), upgradestate.Complete{Version: "v1", Until: until})
+	d, err := rt.Deployments.Apply(t.Context(), upgradestate.Complete{Version: "v1", Until: until})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return a, old, c, d
+	return rt, old, c, d
 }
 
 // TestRetire fails at every act on the database in turn, as if the process had died there,
@@ -69,13 +69,13 @@ func TestRetire(t *testing.T) {
 	t.Parallel()
 	for _, after := range []bool{false, true} {
 		for stop := range 4 {
-			a, old, c, d := retiring(t, "")
+			rt, old, c, d := retiring(t, "")
 			strange, err := old.Provision(t.Context(), record.KindSpec{Name: "strange"}, "strange.n1")
 			if err != nil {
 				t.Fatal(err)
 			}
 			n, met := 0, false
-			a.namespaces["v1"] = faultstore.Wrap(old, faultstore.InjectorFunc(func(op faultstore.Op) faultstore.Fault {
+			rt.Namespaces["v1"] = faultstore.Wrap(old, faultstore.InjectorFunc(func(op faultstore.Op) faultstore.Fault {
 				if op.Command != faultstore.Drop && op.Command != faultstore.Locate {
 					return faultstore.Fault{}
 				}
@@ -88,16 +88,16 @@ func TestRetire(t *testing.T) {
 				}
 				return faultstore.Down()
 			}))
-			if err := a.retireVersion(t.Context(), d, *d.Retire); err == nil {
+			if err := rt.retireVersion(t.Context(), d, *d.Retire); err == nil {
 				t.Errorf("stop %d: it did not fail", stop)
 			}
-			if d, err = a.deployment.Get(t.Context()); err != nil || d.Retire == nil || !met {
+			if d, err = rt.Deployments.Get(t.Context()); err != nil || d.Retire == nil || !met {
 				t.Errorf("stop %d: the record has forgotten it: %+v, %v", stop, d, err)
 			}
-			if err := a.retireVersion(t.Context(), d, *d.Retire); err != nil {
+			if err := rt.retireVersion(t.Context(), d, *d.Retire); err != nil {
 				t.Fatal(err)
 			}
-			if d, err = a.deployment.Get(t.Context()); err != nil || d.Retire != nil || !upgradestate.Retired(d, "v1") {
+			if d, err = rt.Deployments.Get(t.Context()); err != nil || d.Retire != nil || !upgradestate.Retired(d, "v1") {
 				t.Errorf("stop %d: %+v, %v", stop, d, err)
 			}
 			for _, kind := range []string{"things", "dbc_lineage.x"} {
@@ -109,7 +109,7 @@ func TestRetire(t *testing.T) {
 			if name, err := old.Locate(t.Context(), strange.ID); err != nil || name != "strange.n1" {
 				t.Errorf("what is not in the record is gone: %q, %v", name, err)
 			}
-			kvs, _, err := c.List(t.Context(), a.deployment.Root())
+			kvs, _, err := c.List(t.Context(), rt.Deployments.Root())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -132,7 +132,7 @@ func TestRetire(t *testing.T) {
 // record's stays.
 func TestRetireSparesAnother(t *testing.T) {
 	t.Parallel()
-	a, old, _, d := retiring(t, "")
+	rt, old, _, d := retiring(t, "")
 	ns, _ := d.Namespace("v1")
 	k, _ := ns.Kind("things")
 	if err := old.Drop(t.Context(), record.Token{Kind: k.Kind, Name: k.Physical, ID: k.ID}); err != nil {
@@ -142,7 +142,7 @@ func TestRetireSparesAnother(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.retireVersion(t.Context(), d, *d.Retire); err != nil {
+	if err := rt.retireVersion(t.Context(), d, *d.Retire); err != nil {
 		t.Fatal(err)
 	}
 	if name, err := old.Locate(t.Context(), other.ID); err != nil || name != k.Physical {
@@ -183,12 +183,12 @@ func TestSetAside(t *testing.T) {
 	kinds := []string{"things", "dbc_lineage.x"}
 	for _, after := range []bool{false, true} {
 		for stop := range 4 {
-			a, old, _, d := retiring(t, "2999-01-01T00:00:00Z")
+			rt, old, _, d := retiring(t, "2999-01-01T00:00:00Z")
 			ns, _ := d.Namespace("v1")
 			n := 0
 			interrupt := func(commands ...faultstore.Command) {
 				n = 0
-				a.namespaces["v1"] = faultstore.Wrap(old, faultstore.InjectorFunc(func(op faultstore.Op) faultstore.Fault {
+				rt.Namespaces["v1"] = faultstore.Wrap(old, faultstore.InjectorFunc(func(op faultstore.Op) faultstore.Fault {
 					if !slices.Contains(commands, op.Command) {
 						return faultstore.Fault{}
 					}
@@ -202,16 +202,16 @@ func TestSetAside(t *testing.T) {
 				}))
 			}
 			interrupt(faultstore.Locate, faultstore.Fence)
-			if err := a.retireVersion(t.Context(), d, *d.Retire); err == nil || n <= stop {
+			if err := rt.retireVersion(t.Context(), d, *d.Retire); err == nil || n <= stop {
 				t.Errorf("stop %d: it did not fail", stop)
 			}
-			if d, err := a.deployment.Get(t.Context()); err != nil || d.Retire == nil || len(d.Kept) > 0 {
+			if d, err := rt.Deployments.Get(t.Context()); err != nil || d.Retire == nil || len(d.Kept) > 0 {
 				t.Fatalf("stop %d: the record has forgotten it: %+v, %v", stop, d, err)
 			}
-			if err := a.retireVersion(t.Context(), d, *d.Retire); err != nil {
+			if err := rt.retireVersion(t.Context(), d, *d.Retire); err != nil {
 				t.Fatal(err)
 			}
-			d, err := a.deployment.Get(t.Context())
+			d, err := rt.Deployments.Get(t.Context())
 			if err != nil || d.Retire != nil || !upgradestate.Retired(d, "v1") || len(d.Kept) != 1 || len(d.Kept[0].Namespace.Kinds) != len(kinds) {
 				t.Fatalf("stop %d: %+v, %v", stop, d, err)
 			}
@@ -222,13 +222,13 @@ func TestSetAside(t *testing.T) {
 				}
 			}
 			interrupt(faultstore.Locate, faultstore.Drop)
-			if err := a.dropKept(t.Context(), d, d.Kept[0].Namespace); err == nil || n <= stop {
+			if err := rt.dropKept(t.Context(), d, d.Kept[0].Namespace); err == nil || n <= stop {
 				t.Errorf("stop %d: the drop did not fail", stop)
 			}
-			if err := a.dropKept(t.Context(), d, d.Kept[0].Namespace); err != nil {
+			if err := rt.dropKept(t.Context(), d, d.Kept[0].Namespace); err != nil {
 				t.Fatal(err)
 			}
-			if d, err = a.deployment.Get(t.Context()); err != nil || len(d.Kept) > 0 || !upgradestate.Retired(d, "v1") {
+			if d, err = rt.Deployments.Get(t.Context()); err != nil || len(d.Kept) > 0 || !upgradestate.Retired(d, "v1") {
 				t.Errorf("stop %d: %+v, %v", stop, d, err)
 			}
 			for _, k := range ns.Kinds {
@@ -244,11 +244,11 @@ func TestSetAside(t *testing.T) {
 // set aside, is not dropped with them.
 func TestRescuedStays(t *testing.T) {
 	t.Parallel()
-	a, old, _, d := retiring(t, "2999-01-01T00:00:00Z")
-	if err := a.retireVersion(t.Context(), d, *d.Retire); err != nil {
+	rt, old, _, d := retiring(t, "2999-01-01T00:00:00Z")
+	if err := rt.retireVersion(t.Context(), d, *d.Retire); err != nil {
 		t.Fatal(err)
 	}
-	d, err := a.deployment.Get(t.Context())
+	d, err := rt.Deployments.Get(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,17 +260,17 @@ func TestRescuedStays(t *testing.T) {
 	}
 	// An answer that is lost is no reason to drop it.
 	lost := true
-	a.namespaces["v1"] = faultstore.Wrap(old, faultstore.InjectorFunc(func(op faultstore.Op) faultstore.Fault {
+	rt.Namespaces["v1"] = faultstore.Wrap(old, faultstore.InjectorFunc(func(op faultstore.Op) faultstore.Fault {
 		if op.Command == faultstore.Locate && lost {
 			lost = false
 			return faultstore.Down()
 		}
 		return faultstore.Fault{}
 	}))
-	if err := a.dropKept(t.Context(), d, ns); err == nil {
+	if err := rt.dropKept(t.Context(), d, ns); err == nil {
 		t.Error("it was not interrupted")
 	}
-	if err := a.dropKept(t.Context(), d, ns); err != nil {
+	if err := rt.dropKept(t.Context(), d, ns); err != nil {
 		t.Fatal(err)
 	}
 	if name, err := old.Locate(t.Context(), rescued.ID); err != nil || name != "rescued" {
@@ -286,9 +286,9 @@ func TestRescuedStays(t *testing.T) {
 func TestKeptUntil(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a, old, _, d := retiring(t, time.Now().Add(25*time.Hour).UTC().Format(time.RFC3339))
+		rt, old, _, d := retiring(t, time.Now().Add(25*time.Hour).UTC().Format(time.RFC3339))
 		failures := 0
-		a.namespaces["v1"] = faultstore.Wrap(old, faultstore.InjectorFunc(func(op faultstore.Op) faultstore.Fault {
+		rt.Namespaces["v1"] = faultstore.Wrap(old, faultstore.InjectorFunc(func(op faultstore.Op) faultstore.Fault {
 			if op.Command == faultstore.Drop && failures < 2 {
 				failures++
 				return faultstore.Down()
@@ -297,7 +297,7 @@ func TestKeptUntil(t *testing.T) {
 		}))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- a.retire(ctx) }()
+		go func() { done <- rt.Run(ctx) }()
 		ns, _ := d.Namespace("v1")
 		k := ns.Kinds[0]
 		time.Sleep(24*time.Hour + 59*time.Minute)
@@ -310,7 +310,7 @@ func TestKeptUntil(t *testing.T) {
 		if _, err := old.Locate(ctx, k.ID); !errors.Is(err, record.ErrNotFound) {
 			t.Errorf("after its time: %v", err)
 		}
-		if d, err := a.deployment.Get(ctx); err != nil || len(d.Kept) > 0 {
+		if d, err := rt.Deployments.Get(ctx); err != nil || len(d.Kept) > 0 {
 			t.Errorf("%+v, %v", d.Kept, err)
 		}
 		cancel()

@@ -1,4 +1,4 @@
-package controller
+package cleanup
 
 import (
 	"context"
@@ -32,15 +32,15 @@ func TestPurgedKinds(t *testing.T) {
 		{Kind: "blocked", Physical: "blocked", Fixed: true, Fence: "writeBlock"},
 	}}}}
 	db := &purges{}
-	a := App{connections: &connections{namespaces: map[string]record.Namespace{"v1": db}}}
+	ts := Tombstones{Namespaces: map[string]record.Namespace{"v1": db}}
 	version, places := upgradestate.WritePlaces(d)
-	if err := a.purgeKinds(t.Context(), d, version, places); err != nil {
+	if err := ts.purgeKinds(t.Context(), d, version, places); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(db.kinds, []string{"managed", "viewed"}) {
 		t.Errorf("%v were purged", db.kinds)
 	}
-	if err := a.purgeKinds(t.Context(), d, "v3", places); err == nil {
+	if err := ts.purgeKinds(t.Context(), d, "v3", places); err == nil {
 		t.Error("a version that is not configured was purged")
 	}
 }

@@ -1,4 +1,4 @@
-package controller
+package formernames
 
 import (
 	"context"
@@ -39,7 +39,7 @@ func TestNamesStillUsed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := &tellingNames{counts: map[string]record.NameCount{"orders": {Reads: 50, Writes: 7}, "lines": {}}, users: []record.NameUser{{Name: "orders", Application: "shop", Address: "10.0.0.7"}, {Name: "other"}}}
-		w := &nameWatcher{counts: map[string]record.NameCount{}, uses: map[string]*deployment.NameUse{}}
+		w := &watcher{counts: map[string]record.NameCount{}, uses: map[string]*deployment.NameUse{}}
 		look := func(reads, writes int64) {
 			t.Helper()
 			if err := w.count(t.Context(), n, "v1", []string{"orders", "lines"}, nil); err != nil {
@@ -94,7 +94,7 @@ func TestManyNamesTakeTurns(t *testing.T) {
 	if len(counted) != len(kinds) {
 		t.Fatalf("%d names of %d are watched", len(counted), len(kinds))
 	}
-	w, read := &nameWatcher{}, map[string]int{}
+	w, read := &watcher{}, map[string]int{}
 	for range 5 {
 		some := w.turn(counted)
 		if len(some) != mostNames {
@@ -120,7 +120,7 @@ func TestNamesBehindValidators(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := &tellingNames{counts: map[string]record.NameCount{}}
-		w := &nameWatcher{counts: map[string]record.NameCount{}, uses: map[string]*deployment.NameUse{}}
+		w := &watcher{counts: map[string]record.NameCount{}, uses: map[string]*deployment.NameUse{}}
 		look := func() *deployment.NameUse {
 			t.Helper()
 			if err := w.count(t.Context(), n, "v1", nil, []string{"lines"}); err != nil {

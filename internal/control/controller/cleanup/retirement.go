@@ -1,4 +1,8 @@
-package controller
+// Package cleanup removes the data that a deployment no longer needs: those of retired versions, and
+// the tombstones that a finished sync left.
+//
+// It is not for users and may change with any version.
+package cleanup
 
 import (
 	"context"
@@ -9,11 +13,31 @@ import (
 	"go.uber.org/zap"
 
 	"dbcontroller.dev/internal/control/controller/recordloop"
+	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/control/preflight"
+	"dbcontroller.dev/internal/engine/identity"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/upgradestate"
 )
+
+// Retirement sets aside and drops the data of retired versions.
+type Retirement struct {
+	Deployments *deployment.Store
+	Namespaces  map[string]record.Namespace // by version
+	// Scratch returns the database of a version for scratch collections. Nil: it is not configured
+	// here.
+	Scratch func(version string) Space
+	// NoteBreaches records the breaches that were found in a kind's fence.
+	NoteBreaches func(ctx context.Context, d upgradestate.Deployment, version, kind string, found []record.Breach) error
+	Log          *zap.Logger
+}
+
+// Space is a namespace that can also drop scratch collections by name prefix.
+type Space interface {
+	record.Namespace
+	Sweep(ctx context.Context, prefix string) error
+}
 
 // clearer is a namespace that can remove the data that its backend keeps next to the kinds.
 type clearer interface {
@@ -34,7 +58,7 @@ const longestWait = time.Minute
 // retryKept is the pause after a failed drop of kept data.
 const retryKept = 10 * time.Second
 
-// retire sets aside or drops the namespace that is being retired, and drops kept data after their
+// Run sets aside or drops the namespace that is being retired, and drops kept data after their
 // time. No other code drops an old namespace. The record names the namespace until everything is
 // gone, so the next leader can continue.
 //
@@ -46,10 +70,10 @@ const retryKept = 10 * time.Second
 //     direction.
 //   - Lineage moves with its namespace through switches, and the next direction uses it.
 //   - Tombstones are removed by purge.
-func (a *App) retire(ctx context.Context) error {
-	return recordloop.Follow(ctx, a.deployment, a.log, func(d upgradestate.Deployment) (again time.Duration, err error) {
+func (rt Retirement) Run(ctx context.Context) error {
+	return recordloop.Follow(ctx, rt.Deployments, rt.Log, func(d upgradestate.Deployment) (again time.Duration, err error) {
 		if r := d.Retire; r != nil {
-			if err := a.retireVersion(ctx, d, *r); err != nil {
+			if err := rt.retireVersion(ctx, d, *r); err != nil {
 				return 0, fmt.Errorf("retired version %s is not dropped yet: %w", r.Version, err)
 			}
 			return 0, nil // the next version of the record shows that it is done
@@ -57,7 +81,7 @@ func (a *App) retire(ctx context.Context) error {
 		for _, k := range d.Kept {
 			wait := untilDropped(k, time.Now())
 			if wait <= 0 {
-				err := a.dropKept(ctx, d, k.Namespace)
+				err := rt.dropKept(ctx, d, k.Namespace)
 				// One failure must not keep the other namespaces from being dropped.
 				if err == nil {
 					continue
@@ -65,7 +89,7 @@ func (a *App) retire(ctx context.Context) error {
 				// Nothing waits for the drop, and a person may have to act first: retry slowly.
 				wait = retryKept
 				if ctx.Err() == nil {
-					a.log.Warn("data of a retired version are not dropped yet",
+					rt.Log.Warn("data of a retired version are not dropped yet",
 						zap.String("version", k.Namespace.Version), zap.Error(err), zap.Duration("again in", wait))
 				}
 			}
@@ -92,65 +116,65 @@ func untilDropped(k upgradestate.Kept, now time.Time) time.Duration {
 
 // retireVersion sets aside or drops everything of the version that is being retired. It skips parts
 // that are done already.
-func (a *App) retireVersion(ctx context.Context, d upgradestate.Deployment, r upgradestate.Retire) error {
+func (rt Retirement) retireVersion(ctx context.Context, d upgradestate.Deployment, r upgradestate.Retire) error {
 	ns, _ := d.Namespace(r.Version)
 	var done upgradestate.Event = upgradestate.Dropped{Version: r.Version}
 	var left []string
 	var err error
 	if r.Until != "" {
 		done = upgradestate.SetAside{Version: r.Version}
-		err = a.setAside(ctx, d, ns)
+		err = rt.setAside(ctx, d, ns)
 	} else {
-		left, err = a.dropAll(ctx, d, ns, anyName)
+		left, err = rt.dropAll(ctx, d, ns, anyName)
 	}
 	if err != nil {
 		return err
 	}
 	// Before the transition: the next leader would not repeat it.
-	if err := a.deployment.ForgetVersion(ctx, d, r.Version); err != nil {
+	if err := rt.Deployments.ForgetVersion(ctx, d, r.Version); err != nil {
 		return err
 	}
-	if _, err := a.deployment.Apply(ctx, done); err != nil {
+	if _, err := rt.Deployments.Apply(ctx, done); err != nil {
 		return err
 	}
-	a.log.Info("version is retired", zap.String("version", r.Version), zap.String("location", ns.Location),
+	rt.Log.Info("version is retired", zap.String("version", r.Version), zap.String("location", ns.Location),
 		zap.String("kept until", r.Until), zap.Strings("left in the database", left))
 	return nil
 }
 
 // dropKept drops the data that were set aside.
-func (a *App) dropKept(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace) error {
-	left, err := a.dropAll(ctx, d, ns, func(k upgradestate.Kind) string { return upgradestate.RetiredName(ns.Version, k) })
+func (rt Retirement) dropKept(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace) error {
+	left, err := rt.dropAll(ctx, d, ns, func(k upgradestate.Kind) string { return upgradestate.RetiredName(ns.Version, k) })
 	if err != nil {
 		return err
 	}
-	if _, err := a.deployment.Apply(ctx, upgradestate.Dropped{Version: ns.Version}); err != nil {
+	if _, err := rt.Deployments.Apply(ctx, upgradestate.Dropped{Version: ns.Version}); err != nil {
 		return err
 	}
-	a.log.Info("data of a retired version are dropped", zap.String("version", ns.Version),
+	rt.Log.Info("data of a retired version are dropped", zap.String("version", ns.Version),
 		zap.String("location", ns.Location), zap.Strings("left in the database", left))
 	return nil
 }
 
 // retiredDatabase returns the database of a retired version, and whether it is cleared already. It
 // returns an error if it is not the database in the record.
-func (a *App) retiredDatabase(ctx context.Context, ns upgradestate.Namespace) (db record.Namespace, cleared bool, err error) {
-	db = a.namespaces[ns.Version]
+func (rt Retirement) retiredDatabase(ctx context.Context, ns upgradestate.Namespace) (db record.Namespace, cleared bool, err error) {
+	db = rt.Namespaces[ns.Version]
 	if db == nil {
 		return nil, false, fmt.Errorf("version %s is not configured here: keep it in dbs until its data are dropped", ns.Version)
 	}
-	cleared, err = a.unowned(ctx, ns)
+	cleared, err = rt.unowned(ctx, ns)
 	return db, cleared, err
 }
 
 // setAside renames a version's collections to names that no process uses. The rename is a fence for
 // processes that paused while the version served or was a target.
-func (a *App) setAside(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace) error {
-	db, cleared, err := a.retiredDatabase(ctx, ns)
+func (rt Retirement) setAside(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace) error {
+	db, cleared, err := rt.retiredDatabase(ctx, ns)
 	if err != nil || cleared {
 		return err
 	}
-	if err := a.closeNames(ctx, d, ns); err != nil { // before a view's collection gets another name
+	if err := rt.closeNames(ctx, d, ns); err != nil { // before a view's collection gets another name
 		return err
 	}
 	for _, k := range ns.Kinds {
@@ -158,19 +182,19 @@ func (a *App) setAside(ctx context.Context, d upgradestate.Deployment, ns upgrad
 			return fmt.Errorf("set %s of %s aside: %w", k.Kind, ns.Version, err)
 		}
 	}
-	return a.closeNames(ctx, d, ns) // names that a collection had until now
+	return rt.closeNames(ctx, d, ns) // names that a collection had until now
 }
 
 // closeNames makes the names of a retired version return an error. An outdated application would
 // otherwise find no data, and its inserts would create a collection that no version reads. A name
 // that another version uses in the same database stays as it is.
-func (a *App) closeNames(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace) error {
-	db, ok := a.scratches[ns.Version].(closer)
+func (rt Retirement) closeNames(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace) error {
+	db, ok := rt.Scratch(ns.Version).(closer)
 	if !ok {
 		return nil
 	}
 	said := fmt.Sprintf("this is the name of version %s, which was completed: ask the Deployment API for the place of the data", ns.Version)
-	known := knownIDs(d)
+	known := identity.KnownIDs(d)
 	for _, k := range ns.Kinds {
 		if !k.Fixed || k.ID == "" || upgradestate.Namesake(d, ns, k) {
 			continue
@@ -181,7 +205,7 @@ func (a *App) closeNames(ctx context.Context, d upgradestate.Deployment, ns upgr
 		if err != nil {
 			return err
 		}
-		if err := a.fences.noteBreaches(ctx, d, ns.Version, k.Kind, found); err != nil {
+		if err := rt.NoteBreaches(ctx, d, ns.Version, k.Kind, found); err != nil {
 			return err
 		}
 	}
@@ -212,8 +236,8 @@ func anyName(upgradestate.Kind) string { return "" }
 
 // dropAll drops a version's data in its database, and its marks last. named returns the name that a
 // kind's collection must have; "" allows any name. A collection with another name stays.
-func (a *App) dropAll(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace, named func(upgradestate.Kind) string) (left []string, err error) {
-	db, cleared, err := a.retiredDatabase(ctx, ns)
+func (rt Retirement) dropAll(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace, named func(upgradestate.Kind) string) (left []string, err error) {
+	db, cleared, err := rt.retiredDatabase(ctx, ns)
 	if err != nil || cleared {
 		return nil, err
 	}
@@ -221,7 +245,7 @@ func (a *App) dropAll(ctx context.Context, d upgradestate.Deployment, ns upgrade
 		if d.Retire == nil {
 			return nil // closed when it was set aside; another owner may use the names now
 		}
-		return a.closeNames(ctx, d, ns)
+		return rt.closeNames(ctx, d, ns)
 	}
 	if err := closeNames(); err != nil {
 		return nil, err
@@ -232,7 +256,7 @@ func (a *App) dropAll(ctx context.Context, d upgradestate.Deployment, ns upgrade
 			return nil, fmt.Errorf("drop %s of %s: %w", k.Kind, ns.Version, err)
 		}
 		if other != "" {
-			a.log.Warn("a collection of a retired version does not have the name under which it was set aside, so somebody uses it: it stays",
+			rt.Log.Warn("a collection of a retired version does not have the name under which it was set aside, so somebody uses it: it stays",
 				zap.String("version", ns.Version), zap.String("kind", k.Kind), zap.String("collection", other))
 		}
 	}
@@ -240,10 +264,10 @@ func (a *App) dropAll(ctx context.Context, d upgradestate.Deployment, ns upgrade
 	if err := closeNames(); err != nil {
 		return nil, err
 	}
-	if err := a.release(ctx, d, ns.Version); err != nil {
+	if err := rt.release(ctx, d, ns.Version); err != nil {
 		return nil, err
 	}
-	return a.clear(ctx, ns.Version)
+	return rt.clear(ctx, ns.Version)
 }
 
 // dropKind drops a kind's collection, which it finds by identity. If named is not empty and the
@@ -282,9 +306,9 @@ func droppedByHand(ctx context.Context, db record.Namespace, k upgradestate.Kind
 }
 
 // clear removes scratch collections and the backend's own data.
-func (a *App) clear(ctx context.Context, version string) (left []string, err error) {
-	scratch, ok := a.scratches[version]
-	if !ok {
+func (rt Retirement) clear(ctx context.Context, version string) (left []string, err error) {
+	scratch := rt.Scratch(version)
+	if scratch == nil {
 		return nil, nil
 	}
 	if err := errors.Join(preflight.Sweep(ctx, scratch), scratch.Sweep(ctx, syncer.TrialPrefix)); err != nil {
@@ -294,4 +318,30 @@ func (a *App) clear(ctx context.Context, version string) (left []string, err err
 		return c.Clear(ctx)
 	}
 	return nil, nil
+}
+
+// unowned reports whether the database holds no identity any more. The last step of a retirement
+// removes it. A database with another identity is an error.
+func (rt Retirement) unowned(ctx context.Context, ns upgradestate.Namespace) (bool, error) {
+	if ns.Identity.Database == "" {
+		return false, nil // an older binary recorded no identity
+	}
+	id, err := rt.Namespaces[ns.Version].Identity(ctx)
+	if err != nil || id.Database == "" {
+		return err == nil, err
+	}
+	// A drop in the wrong database would destroy the data of others.
+	if (upgradestate.Identity{Cluster: id.Cluster, Database: id.Database}).Differs(ns.Identity) {
+		return false, &identity.MismatchError{Version: ns.Version, Found: "it is not the database that the deployment uses, so nothing is dropped there: correct its endpoint, or its database or prefix, in dbs of the configuration"}
+	}
+	return false, nil
+}
+
+// release removes a retired version's marks and beat from its database.
+func (rt Retirement) release(ctx context.Context, d upgradestate.Deployment, version string) error {
+	owner := record.Owner{Deployment: d.Name, Version: version}
+	if err := rt.Namespaces[version].Release(ctx, identity.BeatOwner(owner)); err != nil {
+		return err
+	}
+	return rt.Namespaces[version].Release(ctx, owner)
 }

@@ -1,21 +1,59 @@
-package controller
+// Package metrics exports the metrics of one controller and of the whole deployment.
+//
+// It is not for users and may change with any version.
+package metrics
 
 import (
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/engine/hooks"
 	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
 )
 
 // There are two groups of metrics. Those in this file describe this process and are summed over the
-// controllers. Those in metricswhole.go describe the deployment and are equal at every controller.
+// controllers. Those in whole.go describe the deployment and are equal at every controller.
 // Their number does not grow with shards or kinds, except for the optional metrics of each shard.
 
-// metrics collects the metrics of this controller.
-type metrics struct {
-	app *App
+// Source is the controller that the metrics describe.
+type Source struct {
+	Deployments *deployment.Store
+	Ready       func() error                           // nil while the controller works
+	Leads       func() bool                            // it drives upgrades
+	Stages      func() map[syncer.Stage]time.Duration  // time that the running engine has spent copying
+	Progress    func() []syncer.Progress               // of the shards that it owns
+	Hooks       func() []hooks.Stats                   // its hooks
+	Waits       func() []upgradestate.Blocker          // its reasons to wait
+	BackAway    func(d upgradestate.Deployment) string // why the database that a rollback needs is away
+	Shards      bool                                   // adds metrics of each shard
+}
+
+// Of returns the metrics of a controller and of its deployment.
+func Of(s Source) prometheus.Collector { return together{&own{Source: s}, &whole{Source: s}} }
+
+// together combines several collectors into one.
+type together []prometheus.Collector
+
+func (t together) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range t {
+		c.Describe(ch)
+	}
+}
+
+func (t together) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range t {
+		c.Collect(ch)
+	}
+}
+
+// own collects the metrics of this controller.
+type own struct {
+	Source
 
 	mu     sync.Mutex
 	counts map[int]syncer.Progress // last seen progress of each shard
@@ -64,7 +102,7 @@ var (
 )
 
 // Describe implements prometheus.Collector. Some described series exist only at times.
-func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+func (m *own) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{ready, leads, shardsIn, copyStages, hookUndelivered, hookDelivered, hookFailures, hookGivenUp} {
 		ch <- d
 	}
@@ -76,16 +114,16 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- shardLag
 }
 
-func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+func (m *own) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	gauge(ready, truth(m.app.Ready() == nil))
-	gauge(leads, truth(m.app.leading.Load()))
-	for stage, took := range m.app.syncing.engines.stages() {
+	gauge(ready, truth(m.Ready() == nil))
+	gauge(leads, truth(m.Leads()))
+	for stage, took := range m.Stages() {
 		ch <- prometheus.MustNewConstMetric(copyStages, prometheus.CounterValue, took.Seconds(), stage.String())
 	}
-	ps := m.app.syncing.engines.progress()
+	ps := m.Progress()
 	in := map[string]int{}
 	for _, p := range ps {
 		in[p.State]++
@@ -104,7 +142,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for i, total := range m.count(ps) {
 		ch <- prometheus.MustNewConstMetric(ownCounters[i].own, prometheus.CounterValue, total)
 	}
-	for _, h := range m.app.hooks.Stats() {
+	for _, h := range m.Hooks() {
 		if h.Undelivered >= 0 {
 			gauge(hookUndelivered, float64(h.Undelivered), h.Name)
 		}
@@ -112,14 +150,14 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), h.Name)
 		}
 	}
-	if m.app.cfg.ShardMetrics {
+	if m.Source.Shards {
 		collectShards(ch, ps)
 	}
 }
 
 // count adds the increase of each shard's counters to the totals. A shard that moved to another
 // controller, or started anew in another direction, subtracts nothing: a total never falls.
-func (m *metrics) count(ps []syncer.Progress) []float64 {
+func (m *own) count(ps []syncer.Progress) []float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.totals == nil {

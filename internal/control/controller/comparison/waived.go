@@ -1,4 +1,4 @@
-package controller
+package comparison
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 
 // waived returns the groups that operators waived for a version: in the direction that is synced,
 // and after a switch also in the direction that the switch ended.
-func (a *App) waived(ctx context.Context, d upgradestate.Deployment, to string) (verify.Waived, error) {
-	w, err := a.parked(ctx, d, true)
+func (c *Comparison) waived(ctx context.Context, d upgradestate.Deployment, to string) (verify.Waived, error) {
+	w, err := c.parked(ctx, d, true)
 	if err != nil {
 		return w, err
 	}
@@ -23,11 +23,11 @@ func (a *App) waived(ctx context.Context, d upgradestate.Deployment, to string) 
 	if !ok {
 		return w, nil
 	}
-	kept, err := a.planned(ctx, d)
+	kept, err := c.planned(ctx, d)
 	if err != nil {
 		return w, err
 	}
-	list, err := a.deployment.Parked(ctx, key, -1)
+	list, err := c.Deployments.Parked(ctx, key, -1)
 	if err != nil {
 		return w, fmt.Errorf("list waived records: %w", err)
 	}
@@ -37,7 +37,7 @@ func (a *App) waived(ctx context.Context, d upgradestate.Deployment, to string) 
 		if p.Waived && deployment.IsOverflow(p) {
 			w.LeftKinds[p.Kind] = true
 			if w.Back == nil {
-				if w.Back, err = a.registry.Direction(to, d.CurrentVersion); err != nil {
+				if w.Back, err = c.Registry.Direction(to, d.CurrentVersion); err != nil {
 					return w, err
 				}
 			}
@@ -56,9 +56,9 @@ func (a *App) waived(ctx context.Context, d upgradestate.Deployment, to string) 
 }
 
 // parked returns the parked groups of the synced direction, either the waived or the other ones.
-func (a *App) parked(ctx context.Context, d upgradestate.Deployment, waived bool) (verify.Waived, error) {
+func (c *Comparison) parked(ctx context.Context, d upgradestate.Deployment, waived bool) (verify.Waived, error) {
 	w := verify.Waived{Groups: map[transform.GroupID]bool{}, Orphans: map[verify.Name]bool{}, Kinds: map[string]bool{}, LeftKinds: map[string]bool{}}
-	list, err := a.deployment.ParkedOf(ctx, d)
+	list, err := c.Deployments.ParkedOf(ctx, d)
 	if err != nil {
 		return w, err
 	}
@@ -76,9 +76,9 @@ func (a *App) parked(ctx context.Context, d upgradestate.Deployment, waived bool
 }
 
 // planned reports whether the synced direction has a plan, so that it has begun.
-func (a *App) planned(ctx context.Context, d upgradestate.Deployment) (bool, error) {
+func (c *Comparison) planned(ctx context.Context, d upgradestate.Deployment) (bool, error) {
 	for _, dir := range deployment.Directions(d) {
-		if _, found, err := a.deployment.LoadPlan(ctx, dir); err != nil || found {
+		if _, found, err := c.Deployments.LoadPlan(ctx, dir); err != nil || found {
 			return found, err
 		}
 	}

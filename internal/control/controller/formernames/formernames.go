@@ -1,4 +1,8 @@
-package controller
+// Package formernames finds the applications that still use the names of the version that the latest
+// switch left.
+//
+// It is not for users and may change with any version.
+package formernames
 
 import (
 	"context"
@@ -11,6 +15,7 @@ import (
 
 	"dbcontroller.dev/internal/base/reconcile"
 	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )
@@ -24,8 +29,8 @@ import (
 // and the server does not count refused writes separately. There the leader samples clients at each
 // look. It sees only clients that run a command at that moment.
 
-// NameWatch is a Connection that reports how names of collections are used.
-type NameWatch interface {
+// Database is a version's database that reports how names of collections are used.
+type Database interface {
 	NameCount(ctx context.Context, name string) (record.NameCount, error)
 	NameUsers(ctx context.Context, names []string) ([]record.NameUser, error)
 }
@@ -39,9 +44,23 @@ const (
 	nameSampleGap  = 25 * time.Millisecond
 )
 
-// nameWatcher holds the observations of one leader since a switch.
-type nameWatcher struct {
-	app    *App
+// Deployments is the record, and the place where controllers publish next to it.
+type Deployments interface {
+	Get(ctx context.Context) (upgradestate.Deployment, error)
+	PublishNames(ctx context.Context, f *deployment.FormerNames, lease coord.LeaseID) error
+}
+
+// Watch watches the use of the former names.
+type Watch struct {
+	Deployments Deployments
+	Databases   func(version string) any // a Database, unless it does not report the use of names
+	Lease       func() coord.LeaseID     // of this controller; 0: none
+	Log         *zap.Logger
+}
+
+// watcher holds the observations of one leader since a switch.
+type watcher struct {
+	Watch
 	id     string // of the switch
 	counts map[string]record.NameCount
 	uses   map[string]*deployment.NameUse
@@ -49,11 +68,11 @@ type nameWatcher struct {
 	said   *deployment.FormerNames
 }
 
-// watchNames watches the use of old names while this controller leads.
-func (a *App) watchNames(ctx context.Context) error {
+// Run watches until ctx ends. Only the leader runs it.
+func (n Watch) Run(ctx context.Context) error {
 	look := time.NewTicker(lookNamesEvery)
 	defer look.Stop()
-	w := &nameWatcher{app: a}
+	w := &watcher{Watch: n}
 	var failing reconcile.Complaint
 	for {
 		select {
@@ -67,7 +86,7 @@ func (a *App) watchNames(ctx context.Context) error {
 		case err == nil:
 			failing.Over()
 		case failing.News(err):
-			a.log.Warn("cannot find out who uses the former names", zap.Error(err))
+			n.Log.Warn("cannot find out who uses the former names", zap.Error(err))
 		}
 	}
 }
@@ -94,8 +113,8 @@ func leftNames(d upgradestate.Deployment) (version string, counted, sampled []st
 	return last.From, counted, sampled
 }
 
-func (w *nameWatcher) look(ctx context.Context) error {
-	d, err := w.app.deployment.Get(ctx)
+func (w *watcher) look(ctx context.Context) error {
+	d, err := w.Deployments.Get(ctx)
 	if err != nil {
 		return err
 	}
@@ -111,7 +130,7 @@ func (w *nameWatcher) look(ctx context.Context) error {
 	}
 	shown := &deployment.FormerNames{ID: w.id}
 	// Earlier results stay visible when a look fails, together with the reason.
-	if watch, ok := w.app.databases[version].(NameWatch); !ok {
+	if watch, ok := w.Databases(version).(Database); !ok {
 		shown.Unknown = "the database does not report it"
 	} else if err = w.count(ctx, watch, version, w.turn(counted), sampled); err != nil {
 		shown.Unknown = err.Error()
@@ -129,7 +148,7 @@ func (w *nameWatcher) look(ctx context.Context) error {
 
 // turn returns the names whose counts this look reads. Each count is a command of its own, so that
 // many names take turns. Counts only grow, so a later look finds the same uses.
-func (w *nameWatcher) turn(names []string) []string {
+func (w *watcher) turn(names []string) []string {
 	if len(names) <= mostNames {
 		return names
 	}
@@ -143,7 +162,7 @@ func (w *nameWatcher) turn(names []string) []string {
 
 // count updates which counted names were used since the last look and by which clients, and which
 // clients use a sampled name now.
-func (w *nameWatcher) count(ctx context.Context, watch NameWatch, version string, counted, sampled []string) error {
+func (w *watcher) count(ctx context.Context, watch Database, version string, counted, sampled []string) error {
 	now := time.Now().UTC().Format(time.RFC3339)
 	used := slices.Clone(sampled)
 	for _, name := range counted {
@@ -192,7 +211,7 @@ func (w *nameWatcher) count(ctx context.Context, watch NameWatch, version string
 	return nil
 }
 
-func (w *nameWatcher) met(u record.NameUser, now string) {
+func (w *watcher) met(u record.NameUser, now string) {
 	use := w.uses[u.Name]
 	if use == nil {
 		return
@@ -211,12 +230,12 @@ func (w *nameWatcher) met(u record.NameUser, now string) {
 	}
 }
 
-func (w *nameWatcher) publish(ctx context.Context, f *deployment.FormerNames) error {
-	lease := w.app.pool.Lease()
+func (w *watcher) publish(ctx context.Context, f *deployment.FormerNames) error {
+	lease := w.Lease()
 	if lease == 0 || reflect.DeepEqual(f, w.said) {
 		return nil // without a lease, the entry would outlive this controller
 	}
-	if err := w.app.deployment.PublishNames(ctx, f, lease); err != nil {
+	if err := w.Deployments.PublishNames(ctx, f, lease); err != nil {
 		return err
 	}
 	w.said = f

@@ -1,4 +1,9 @@
-package controller
+// Package comparison compares the two sides of a direction when somebody asks: an operator, who wants
+// to verify them or to know what a rollback loses, and a switch, which looks for foreign writes to
+// its target.
+//
+// It is not for users and may change with any version.
+package comparison
 
 import (
 	"context"
@@ -10,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/internal/engine/verify"
 	"dbcontroller.dev/record"
@@ -18,57 +24,81 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
+// Collections compares the indexes and options of both sides.
+type Collections interface {
+	Differences(ctx context.Context, d upgradestate.Deployment, to string) (differ, lacks []string, err error)
+}
+
+// Parts are the parts of a controller that a Comparison uses.
+type Parts struct {
+	Deployments *deployment.Store
+	Registry    *transform.Registry
+	Namespaces  map[string]record.Namespace // by version
+	Collections Collections
+	// Target returns the version to which the record's current version is synced, and Wants the one
+	// to which this process will sync it.
+	Target, Wants func(d upgradestate.Deployment) (version string, ok bool)
+	// Copies reports whether a version is copied before an upgrade begins.
+	Copies func(d upgradestate.Deployment, to string) bool
+}
+
+// Comparison compares the two sides of the direction that is synced. It is safe for concurrent use.
+type Comparison struct{ Parts }
+
+// New returns the Comparison of a controller.
+func New(p Parts) *Comparison { return &Comparison{p} }
+
 // Verify compares all synced records of source and target. It compares records again that changed
 // meanwhile. It counts waived records separately.
-func (a *App) Verify(ctx context.Context, progress func(verify.Report)) (verify.Report, error) {
-	d, err := a.deployment.Get(ctx)
+func (c *Comparison) Verify(ctx context.Context, progress func(verify.Report)) (verify.Report, error) {
+	d, err := c.Deployments.Get(ctx)
 	if err != nil {
 		return verify.Report{}, err
 	}
-	to, ok := a.cfg.target(d)
+	to, ok := c.Target(d)
 	if !ok { // right after a switch the record names no version yet
-		to, ok = a.cfg.wants(d)
+		to, ok = c.Wants(d)
 	}
 	if !ok {
 		return verify.Report{}, fmt.Errorf("version %s is active and nothing is synced from it: there is nothing to compare", d.CurrentVersion)
 	}
-	if d.Upgrade == nil && !a.cfg.copies(d, to) {
+	if d.Upgrade == nil && !c.Copies(d, to) {
 		return verify.Report{}, fmt.Errorf("nothing was copied from %s to %s yet, because no upgrade runs and copy.auto is false: there is nothing to compare", d.CurrentVersion, to)
 	}
-	if err := a.copied(ctx, to); err != nil {
+	if err := c.copied(ctx, to); err != nil {
 		return verify.Report{}, err
 	}
-	dir, err := a.registry.Direction(d.CurrentVersion, to)
+	dir, err := c.Registry.Direction(d.CurrentVersion, to)
 	if err != nil {
 		return verify.Report{}, err
 	}
-	if d, err = a.provisioned(ctx, d, dir); err != nil {
+	if d, err = c.provisioned(ctx, d, dir); err != nil {
 		return verify.Report{}, err
 	}
-	src, err := view(ctx, a.namespaces[d.CurrentVersion], syncer.Tokens(d, d.CurrentVersion))
+	src, err := view(ctx, c.Namespaces[d.CurrentVersion], syncer.Tokens(d, d.CurrentVersion))
 	if err != nil {
 		return verify.Report{}, err
 	}
-	dst, err := view(ctx, a.namespaces[to], syncer.Tokens(d, to))
+	dst, err := view(ctx, c.Namespaces[to], syncer.Tokens(d, to))
 	if err != nil {
 		return verify.Report{}, err
 	}
-	total := records(ctx, a.namespaces[d.CurrentVersion], src.Tokens, dir.SourceKinds(), func(kind string) bool { return transform.SyncsFrom(dir, kind) })
+	total := records(ctx, c.Namespaces[d.CurrentVersion], src.Tokens, dir.SourceKinds(), func(kind string) bool { return transform.SyncsFrom(dir, kind) })
 	twins := map[string]bool{} // kinds of the target that are read with those of the source
 	for _, k := range dir.SourceKinds() {
 		twins[dir.Twin(k.Name)] = true
 	}
-	total += records(ctx, a.namespaces[to], dst.Tokens, dir.TargetKinds(), func(kind string) bool { return twins[kind] || transform.SearchedTo(dir, kind) })
-	waived, err := a.waived(ctx, d, to)
+	total += records(ctx, c.Namespaces[to], dst.Tokens, dir.TargetKinds(), func(kind string) bool { return twins[kind] || transform.SearchedTo(dir, kind) })
+	waived, err := c.waived(ctx, d, to)
 	if err != nil {
 		return verify.Report{}, err
 	}
 	// Parked groups are known to differ, so they are not reported as new differences.
-	parked, err := a.parked(ctx, d, false)
+	parked, err := c.parked(ctx, d, false)
 	if err != nil {
 		return verify.Report{}, err
 	}
-	rep, err := verify.New(a.namespaces[d.CurrentVersion], a.namespaces[to], dir).Run(ctx, src, dst, verify.Recheck{Waived: waived, Parked: parked}, func(r verify.Report) {
+	rep, err := verify.New(c.Namespaces[d.CurrentVersion], c.Namespaces[to], dir).Run(ctx, src, dst, verify.Recheck{Waived: waived, Parked: parked}, func(r verify.Report) {
 		if progress != nil {
 			if r.Scanned > 0 {
 				r.Total = max(total, r.Scanned)
@@ -81,10 +111,10 @@ func (a *App) Verify(ctx context.Context, progress func(verify.Report)) (verify.
 		return rep, err
 	}
 	var shapesErr error
-	if rep.Shapes, rep.Lacks, shapesErr = a.collections.Differences(ctx, d, to); shapesErr != nil {
+	if rep.Shapes, rep.Lacks, shapesErr = c.Collections.Differences(ctx, d, to); shapesErr != nil {
 		err = errors.Join(err, fmt.Errorf("compare indexes and options: %w", shapesErr))
 	}
-	if noteErr := a.noteCompared(ctx, d, to, rep); noteErr != nil {
+	if noteErr := c.noteCompared(ctx, d, to, rep); noteErr != nil {
 		return rep, errors.Join(err, noteErr)
 	}
 	return countBreaches(rep, d), err
@@ -95,7 +125,7 @@ const provisionTime = 30 * time.Second
 
 // provisioned returns the record once it has all kinds of the direction's target. Right after a
 // switch a controller still makes the collections of lineage that only the way back needs.
-func (a *App) provisioned(ctx context.Context, d upgradestate.Deployment, dir transform.Direction) (upgradestate.Deployment, error) {
+func (c *Comparison) provisioned(ctx context.Context, d upgradestate.Deployment, dir transform.Direction) (upgradestate.Deployment, error) {
 	missing := func(d upgradestate.Deployment) string {
 		ns, _ := d.Namespace(dir.To())
 		for _, k := range dir.TargetKinds() {
@@ -111,7 +141,7 @@ func (a *App) provisioned(ctx context.Context, d upgradestate.Deployment, dir tr
 	}
 	watching, stop := context.WithTimeout(ctx, provisionTime)
 	defer stop()
-	for d = range a.deployment.Watch(watching) {
+	for d = range c.Deployments.Watch(watching) {
 		if d.CurrentVersion != dir.From() {
 			return d, fmt.Errorf("version %s became active meanwhile: compare again", d.CurrentVersion)
 		}
@@ -127,9 +157,9 @@ func (a *App) provisioned(ctx context.Context, d upgradestate.Deployment, dir tr
 
 // noteCompared records the result of a comparison, which may block the switch or end a block. If
 // the record has changed meanwhile, the result is no longer valid and is dropped.
-func (a *App) noteCompared(ctx context.Context, d upgradestate.Deployment, to string, rep verify.Report) error {
+func (c *Comparison) noteCompared(ctx context.Context, d upgradestate.Deployment, to string, rep verify.Report) error {
 	ns, _ := d.Namespace(to)
-	_, err := a.deployment.Apply(ctx, upgradestate.Compared{
+	_, err := c.Deployments.Apply(ctx, upgradestate.Compared{
 		Version: to, Epoch: d.Epoch, Seen: ns.Images, Count: rep.Unparked, Names: rep.UnparkedExamples, At: time.Now().UTC().Format(time.RFC3339),
 	})
 	if errors.Is(err, upgradestate.ErrOutdated) {
@@ -175,8 +205,8 @@ func view(ctx context.Context, db record.Watcher, toks record.Tokens) (transform
 
 // copied returns an error while any shard copies. Records that are not copied yet would count as
 // differences.
-func (a *App) copied(ctx context.Context, to string) error {
-	ps, err := a.deployment.AllProgress(ctx)
+func (c *Comparison) copied(ctx context.Context, to string) error {
+	ps, err := c.Deployments.AllProgress(ctx)
 	if err != nil {
 		return err
 	}
@@ -194,13 +224,13 @@ func (a *App) copied(ctx context.Context, to string) error {
 	return nil
 }
 
-var _ api.Loss = (*App)(nil)
+var _ api.Loss = (*Comparison)(nil)
 
 // EstimateLoss counts the changes that a rollback would lose. It compares the current version with
 // the version before the latest switch, in the state that it had then. It writes nothing. Writes
 // during the comparison may or may not be counted.
-func (a *App) EstimateLoss(ctx context.Context, progress func(compared int64)) (*pb.LossReport, error) {
-	d, err := a.deployment.Get(ctx)
+func (c *Comparison) EstimateLoss(ctx context.Context, progress func(compared int64)) (*pb.LossReport, error) {
+	d, err := c.Deployments.Get(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -212,11 +242,11 @@ func (a *App) EstimateLoss(ctx context.Context, progress func(compared int64)) (
 	if to == "" {
 		return nil, fmt.Errorf("no switch to version %s was made, so there is no version to return to", from)
 	}
-	source, target := a.namespaces[from], a.namespaces[to]
+	source, target := c.Namespaces[from], c.Namespaces[to]
 	if source == nil || target == nil {
 		return nil, fmt.Errorf("versions %s and %s must both be configured", from, to)
 	}
-	dir, err := a.registry.Direction(from, to)
+	dir, err := c.Registry.Direction(from, to)
 	if err != nil {
 		return nil, err
 	}
@@ -235,4 +265,13 @@ func (a *App) EstimateLoss(ctx context.Context, progress func(compared int64)) (
 	return &pb.LossReport{
 		Compared: found.Compared, Created: found.Created, Changed: found.Changed, Deleted: found.Deleted, Examples: found.Examples,
 	}, nil
+}
+
+// countBreaches counts the writes that passed a broken fence as mismatches of a comparison.
+func countBreaches(rep verify.Report, d upgradestate.Deployment) verify.Report {
+	for _, b := range upgradestate.OpenBreaches(d) {
+		rep.Mismatched += max(1, b.Count)
+		rep.Examples = append(rep.Examples, fmt.Sprintf("%s of %s: %s", b.Kind, b.Version, b.What))
+	}
+	return rep
 }

@@ -32,6 +32,25 @@
 // of databases (identity) or the shape of collections (collections). It also does not open
 // listeners: the caller passes them as Doors.
 //
+// # Parts
+//
+// App starts and wires the parts. Each has the few things that it needs, and one job:
+//
+//   - firstStart chooses the version at which a deployment begins.
+//   - provisioning creates collections, and announces the upgrades that become possible.
+//   - syncing runs engines, and this controller's share of data updates.
+//   - marks checks that the databases are those in the record.
+//   - beats notices that a database was restored, and handles it.
+//   - fences keeps old versions closed, and records breaches.
+//   - successors follows the collections that applications have replaced.
+//   - adoption accepts the collections that the cluster has moved.
+//   - wayBack knows why a rollback is not possible now.
+//   - imports looks up keys of other deployments.
+//   - recordWatch notices that etcd no longer has the record.
+//
+// The parts in packages of their own are cleanup (retired versions, tombstones), comparison
+// (verification), formernames (who still uses old names), keys (encryption) and metrics.
+//
 // Begin to read at App.Run, App.work and App.lead.
 //
 // It is not for users and may change with any version.
@@ -43,15 +62,11 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
-	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller.dev/internal/control/controller/cleanup"
 	"dbcontroller.dev/internal/control/controller/comparison"
-	"dbcontroller.dev/internal/control/controller/formernames"
 	"dbcontroller.dev/internal/control/controller/keys"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/control/deployment/api"
@@ -66,34 +81,6 @@ import (
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
 )
-
-// Options holds the values that differ between the controllers of a deployment, and test hooks.
-// Settings holds the shared values.
-type Options struct {
-	ID    string              // name of this controller; unique among those alive
-	Carry collections.Carries // gives targets the options and indexes of fixed-name kinds
-	// StartupWait is the time that the first start of a deployment waits for databases that are
-	// unreachable or have no primary. A mistake in the configuration looks the same, so the
-	// controller then gives up. A deployment that already has namespaces waits without limit.
-	StartupWait time.Duration
-	// Aside creates a separate coordination store for each rehearsal. The store lives as long as
-	// the process. Nil: rehearsals are not possible.
-	Aside func() coord.Store
-	Build api.Build // build information, for the API
-	// Tracer creates spans for the controller's work. Nil creates none. Rehearsals create none.
-	Tracer trace.Tracer
-	// Wrap, if not nil, wraps each version's database. Tests use it to stop a controller at a
-	// chosen place.
-	Wrap func(version string, ns record.Namespace) record.Namespace
-
-	// reads marks a rehearsal controller over the real source. It never switches, and tries out
-	// nothing in the databases, not even in scratch collections.
-	reads bool
-	// alone means that the App only reads, and that it is the only process of its deployment.
-	alone bool
-	// quiet marks a rehearsal controller. Its work must not disturb other clients of the server.
-	quiet bool
-}
 
 // App is one controller process.
 type App struct {
@@ -129,57 +116,6 @@ type App struct {
 	keys        *keys.Keeper // keeps records under the configured keys
 	hooks       *hooks.Hooks // delivers events while this controller leads
 	incarnation string       // of the deployment in etcd; set by prepare
-}
-
-// New returns a controller that has not started. The caller closes the coordination store.
-func New(cfg Settings, registry *transform.Registry, store coord.Store, backend Backend, opts Options, log *zap.Logger) *App {
-	a := &App{
-		cfg: cfg, opts: opts, registry: registry, store: store, backend: backend, log: log.With(zap.String("controller", opts.ID)),
-		deployment:  deployment.New(store, cfg.Deployment, deployment.Config{Log: log, By: "controller " + opts.ID}),
-		connections: &connections{namespaces: map[string]record.Namespace{}, scratches: map[string]Space{}, quiet: map[string]Space{}},
-	}
-	a.keys = keys.New(keys.Parts{
-		Deployments: a.deployment, Databases: a.keyed, Wrap: opts.Wrap, Backend: backend, ID: opts.ID, Log: a.log,
-		Self: func() string {
-			if a.opts.alone {
-				return cfg.File
-			}
-			return "controller " + opts.ID
-		},
-	})
-	a.hooks = hooks.New(cfg.Hooks, a.deployment, a.log)
-	a.marks = &marks{connections: a.connections, cfg: cfg, opts: &a.opts, deployment: a.deployment, log: a.log}
-	a.collections = collections.New(collections.Parts{
-		Deployments: a.deployment, Registry: registry, Carry: opts.Carry, Log: a.log,
-		Database: func(version string) collections.Database { return a.namespaces[version] },
-		Target:   cfg.target, Idle: cfg.idle, Belongs: a.marks.belongs, Views: a.views,
-	})
-	a.beats = &beats{
-		connections: a.connections, cfg: cfg, opts: &a.opts, registry: registry, deployment: a.deployment, collections: a.collections,
-		pulses: pulses{dealing: make(chan struct{}, 1)}, log: a.log,
-	}
-	a.fences = &fences{connections: a.connections, opts: &a.opts, deployment: a.deployment, beats: a.beats, log: a.log}
-	a.successors = &successors{connections: a.connections, deployment: a.deployment, log: a.log}
-	a.adoption = &adoption{connections: a.connections, cfg: cfg, opts: &a.opts, backend: backend, deployment: a.deployment, beats: a.beats, log: a.log}
-	a.wayBack = &wayBack{connections: a.connections, cfg: cfg, backend: backend, deployment: a.deployment, marks: a.marks, log: a.log}
-	a.imports = &imports{cfg: cfg, deployment: a.deployment, imported: map[string]map[string]Connection{}, log: a.log}
-	a.first = &firstStart{
-		connections: a.connections, cfg: cfg, backend: backend, registry: registry, deployment: a.deployment, collections: a.collections, log: a.log,
-	}
-	a.provisioning = &provisioning{
-		connections: a.connections, cfg: cfg, backend: backend, registry: registry, deployment: a.deployment, collections: a.collections,
-		marks: a.marks, beats: a.beats, keys: a.keys, log: a.log,
-	}
-	a.pool = shards.New(store, shards.Config{Prefix: a.deployment.Root(), ID: opts.ID, Ring: cfg.RingSize, Log: a.log})
-	a.syncing = &syncing{
-		connections: a.connections, cfg: cfg, opts: &a.opts, registry: registry, deployment: a.deployment, pool: a.pool, collections: a.collections,
-		provisioning: a.provisioning, successors: a.successors, beats: a.beats, keys: a.keys, imports: a.imports, log: a.log,
-	}
-	a.comparison = comparison.New(comparison.Parts{
-		Deployments: a.deployment, Registry: registry, Namespaces: a.namespaces, Collections: a.collections,
-		Target: cfg.target, Wants: cfg.wants, Copies: cfg.copies,
-	})
-	return a
 }
 
 // Run works until ctx ends, and then returns nil. It checks the configuration, the servers and the
@@ -329,32 +265,6 @@ func (a *App) lead(ctx context.Context) error {
 		g.Go(func() error { return a.hooks.Run(ctx) })
 		return g.Wait()
 	})
-}
-
-// retirement returns the leader's work on retired versions.
-func (a *App) retirement() cleanup.Retirement {
-	return cleanup.Retirement{
-		Deployments: a.deployment, Namespaces: a.namespaces, NoteBreaches: a.fences.noteBreaches, Log: a.log,
-		Scratch: func(version string) cleanup.Space {
-			if db := a.scratches[version]; db != nil {
-				return db
-			}
-			return nil
-		},
-	}
-}
-
-// tombstones returns the leader's work on the tombstones of finished directions.
-func (a *App) tombstones() cleanup.Tombstones {
-	return cleanup.Tombstones{Deployments: a.deployment, Namespaces: a.namespaces, Belongs: a.marks.belongs, Log: a.log}
-}
-
-// formerNames returns the leader's watch of the names that the latest switch left.
-func (a *App) formerNames() formernames.Watch {
-	return formernames.Watch{
-		Deployments: a.deployment, Lease: a.pool.Lease, Log: a.log,
-		Databases: func(version string) any { return a.databases[version] },
-	}
 }
 
 // Verify compares all synced records of source and target.

@@ -3,14 +3,11 @@ package controller
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/engine/identity"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/syncer"
-	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -129,40 +126,3 @@ const soon = 5 * time.Second
 
 // lived reports whether a deployment has namespaces. Only then has it been in use.
 func lived(d upgradestate.Deployment) bool { return len(d.Namespaces) > 0 }
-
-// openFor opens the databases that prepare needs.
-func (a *firstStart) openFor(ctx context.Context, d upgradestate.Deployment) error {
-	for _, db := range a.cfg.Databases {
-		if db.Version != d.CurrentVersion && (lived(d) || db.Disabled) {
-			continue
-		}
-		switch err := a.databases[db.Version].Open(ctx); {
-		case identity.IsLost(err) && db.Version == d.CurrentVersion:
-			return a.cfg.withWayBack(d, err)
-		case err != nil:
-			return err
-		}
-	}
-	return nil
-}
-
-// inspect returns an error for collections that cannot be served. It changes nothing.
-func (a *firstStart) inspect(ctx context.Context, d upgradestate.Deployment, dir transform.Direction) error {
-	inspect := func(version string, kinds []record.KindSpec) error {
-		if err := syncer.Inspect(ctx, a.namespaces[version], d, version, kinds); err != nil {
-			return fmt.Errorf("%s: %w", a.placeOf(version), err)
-		}
-		return nil
-	}
-	err := inspect(dir.From(), dir.SourceKinds())
-	if err == nil {
-		err = inspect(dir.To(), dir.TargetKinds())
-	}
-	if err == nil {
-		_, err = a.collections.Carried(ctx, d, dir)
-	}
-	if err != nil {
-		return fmt.Errorf("kinds in %s: %w", a.cfg.File, err)
-	}
-	return nil
-}

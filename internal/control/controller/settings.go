@@ -4,12 +4,45 @@ import (
 	"fmt"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
+	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/internal/control/preflight"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/engine/collections"
 	"dbcontroller.dev/internal/engine/hooks"
 	"dbcontroller.dev/internal/engine/throttle"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )
+
+// Options holds the values that differ between the controllers of a deployment, and test hooks.
+// Settings holds the shared values.
+type Options struct {
+	ID    string              // name of this controller; unique among those alive
+	Carry collections.Carries // gives targets the options and indexes of fixed-name kinds
+	// StartupWait is the time that the first start of a deployment waits for databases that are
+	// unreachable or have no primary. A mistake in the configuration looks the same, so the
+	// controller then gives up. A deployment that already has namespaces waits without limit.
+	StartupWait time.Duration
+	// Aside creates a separate coordination store for each rehearsal. The store lives as long as
+	// the process. Nil: rehearsals are not possible.
+	Aside func() coord.Store
+	Build api.Build // build information, for the API
+	// Tracer creates spans for the controller's work. Nil creates none. Rehearsals create none.
+	Tracer trace.Tracer
+	// Wrap, if not nil, wraps each version's database. Tests use it to stop a controller at a
+	// chosen place.
+	Wrap func(version string, ns record.Namespace) record.Namespace
+
+	// reads marks a rehearsal controller over the real source. It never switches, and tries out
+	// nothing in the databases, not even in scratch collections.
+	reads bool
+	// alone means that the App only reads, and that it is the only process of its deployment.
+	alone bool
+	// quiet marks a rehearsal controller. Its work must not disturb other clients of the server.
+	quiet bool
+}
 
 // Settings configures a controller and its databases. All controllers of a deployment should use
 // the same settings.

@@ -39,19 +39,6 @@ func (s *syncing) tellStopped(ctx context.Context, problem error) {
 	s.engines.stop(ps)
 }
 
-// stop records the published progress of shards whose sync has stopped.
-func (e *engines) stop(stopped []syncer.Progress) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.stopped = stopped
-}
-
-func (e *engines) anyStopped() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return len(e.stopped) > 0
-}
-
 // mostOfError and mostOfErrors limit, in bytes, the reason for one shard and for all shards of a
 // controller. The reason ends with a command for the operator, so the limit is generous. An etcd
 // request takes at most 1.5 MiB.

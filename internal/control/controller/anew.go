@@ -11,8 +11,8 @@ import (
 // endAnew clears the notice that collections were replaced, once every shard has copied and
 // compared everything since. It relies on stored checkpoints only, because an engine's own
 // knowledge is lost with its process.
-func (a *App) endAnew(ctx context.Context) error {
-	d, err := a.deployment.Get(ctx)
+func (s *successors) endAnew(ctx context.Context) error {
+	d, err := s.deployment.Get(ctx)
 	if err != nil {
 		return err
 	}
@@ -27,7 +27,7 @@ func (a *App) endAnew(ctx context.Context) error {
 	}
 	// The progress list is one read, however many shards there are. It rules out most calls before
 	// the checkpoint of each shard is read.
-	ps, err := a.deployment.Progress(ctx)
+	ps, err := s.deployment.Progress(ctx)
 	if err != nil {
 		return err
 	}
@@ -41,10 +41,10 @@ func (a *App) endAnew(ctx context.Context) error {
 		return nil
 	}
 	// Progress is only a report. The stored checkpoints decide.
-	if all, err := syncer.Agreed(ctx, a.deployment, d.RingSize, syncer.KeyIn(d, to)); err != nil || !all {
+	if all, err := syncer.Agreed(ctx, s.deployment, d.RingSize, syncer.KeyIn(d, to)); err != nil || !all {
 		return err
 	}
-	_, err = a.deployment.Apply(ctx, upgradestate.CopiedAnew{To: x.To, Epoch: d.Epoch, Seen: images})
+	_, err = s.deployment.Apply(ctx, upgradestate.CopiedAnew{To: x.To, Epoch: d.Epoch, Seen: images})
 	if errors.Is(err, upgradestate.ErrOutdated) {
 		return nil // another replacement came, or the switch has begun; the next look decides
 	}

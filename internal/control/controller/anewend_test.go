@@ -43,10 +43,10 @@ func TestEndAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a := &App{deployment: w.Store}
+	s := &successors{deployment: w.Store}
 	open := func(what string, want bool) {
 		t.Helper()
-		if err := a.endAnew(t.Context()); err != nil {
+		if err := s.endAnew(t.Context()); err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
 		now, err := w.Store.Get(t.Context())

@@ -32,6 +32,25 @@
 // of databases (identity) or the shape of collections (collections). It also does not open
 // listeners: the caller passes them as Doors.
 //
+// # Parts
+//
+// App starts and wires the parts. Each has the few things that it needs, and one job:
+//
+//   - firstStart chooses the version at which a deployment begins.
+//   - provisioning creates collections, and announces the upgrades that become possible.
+//   - syncing runs engines, and this controller's share of data updates.
+//   - marks checks that the databases are those in the record.
+//   - beats notices that a database was restored, and handles it.
+//   - fences keeps old versions closed, and records breaches.
+//   - successors follows the collections that applications have replaced.
+//   - adoption accepts the collections that the cluster has moved.
+//   - wayBack knows why a rollback is not possible now.
+//   - imports looks up keys of other deployments.
+//   - recordWatch notices that etcd no longer has the record.
+//
+// The parts in packages of their own are cleanup (retired versions, tombstones), comparison
+// (verification), formernames (who still uses old names), keys (encryption) and metrics.
+//
 // Begin to read at App.Run, App.work and App.lead.
 //
 // It is not for users and may change with any version.
@@ -39,17 +58,16 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
-	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"dbcontroller.dev/internal/control/controller/comparison"
+	"dbcontroller.dev/internal/control/controller/keys"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/internal/control/preflight"
@@ -57,39 +75,12 @@ import (
 	"dbcontroller.dev/internal/engine/collections"
 	"dbcontroller.dev/internal/engine/hooks"
 	"dbcontroller.dev/internal/engine/switchover"
+	"dbcontroller.dev/internal/engine/verify"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/shards"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
 )
-
-// Options holds the values that differ between the controllers of a deployment, and test hooks.
-// Settings holds the shared values.
-type Options struct {
-	ID    string              // name of this controller; unique among those alive
-	Carry collections.Carries // gives targets the options and indexes of fixed-name kinds
-	// StartupWait is the time that the first start of a deployment waits for databases that are
-	// unreachable or have no primary. A mistake in the configuration looks the same, so the
-	// controller then gives up. A deployment that already has namespaces waits without limit.
-	StartupWait time.Duration
-	// Aside creates a separate coordination store for each rehearsal. The store lives as long as
-	// the process. Nil: rehearsals are not possible.
-	Aside func() coord.Store
-	Build api.Build // build information, for the API
-	// Tracer creates spans for the controller's work. Nil creates none. Rehearsals create none.
-	Tracer trace.Tracer
-	// Wrap, if not nil, wraps each version's database. Tests use it to stop a controller at a
-	// chosen place.
-	Wrap func(version string, ns record.Namespace) record.Namespace
-
-	// reads marks a rehearsal controller over the real source. It never switches, and tries out
-	// nothing in the databases, not even in scratch collections.
-	reads bool
-	// alone means that the App only reads, and that it is the only process of its deployment.
-	alone bool
-	// quiet marks a rehearsal controller. Its work must not disturb other clients of the server.
-	quiet bool
-}
 
 // App is one controller process.
 type App struct {
@@ -103,46 +94,28 @@ type App struct {
 	log      *zap.Logger
 
 	deployment *deployment.Store
-	namespaces map[string]record.Namespace // by version
-	scratches  map[string]Space            // by version, without Options.Wrap
-	quiet      map[string]Space            // by version; their use does not disturb other clients
-	databases  map[string]Connection       // by version; the maps above wrap them
-	// imported holds the databases of other deployments, by service and version.
-	imported  map[string]map[string]Connection
-	waiting   waiting     // why this process does not work yet
-	encrypted encryptions // last known encryption state of each version, for the API
-	postponed postponed   // upgrades to announce once their databases are open
-	running   atomic.Bool // pool is set
-	pool      *shards.Pool
-	engines   engines
-	// replacements holds the replaced collections of applications that no engine follows yet.
-	replacements replacements
-	// moves holds the moved collections that are not accepted.
-	moves  replacements
-	back   silence // why the database that a rollback needs does not answer
-	pulses pulses  // beat counters of the databases, which reveal a restore
+	*connections
+	waiting waiting     // why this process does not work yet
+	running atomic.Bool // prepare has ended
+	pool    *shards.Pool
+
+	marks        *marks
+	beats        *beats
+	fences       *fences
+	successors   *successors
+	adoption     *adoption
+	wayBack      *wayBack
+	imports      *imports
+	first        *firstStart
+	provisioning *provisioning
+	syncing      *syncing
+	comparison   *comparison.Comparison
+
 	// collections keeps the indexes, options and names of collections as the record says.
 	collections *collections.Maintainer
+	keys        *keys.Keeper // keeps records under the configured keys
 	hooks       *hooks.Hooks // delivers events while this controller leads
 	incarnation string       // of the deployment in etcd; set by prepare
-	announced   uint64       // epoch whose upgrades are announced; set by prepare, then sync
-}
-
-// New returns a controller that has not started. The caller closes the coordination store.
-func New(cfg Settings, registry *transform.Registry, store coord.Store, backend Backend, opts Options, log *zap.Logger) *App {
-	a := &App{
-		cfg: cfg, opts: opts, registry: registry, store: store, backend: backend, log: log.With(zap.String("controller", opts.ID)),
-		deployment: deployment.New(store, cfg.Deployment, deployment.Config{Log: log, By: "controller " + opts.ID}),
-		pulses:     pulses{dealing: make(chan struct{}, 1)},
-		namespaces: map[string]record.Namespace{}, scratches: map[string]Space{}, quiet: map[string]Space{}, imported: map[string]map[string]Connection{},
-	}
-	a.hooks = hooks.New(cfg.Hooks, a.deployment, a.log)
-	a.collections = collections.New(collections.Parts{
-		Deployments: a.deployment, Registry: registry, Carry: opts.Carry, Log: a.log,
-		Database: func(version string) collections.Database { return a.namespaces[version] },
-		Target:   a.target, Idle: a.idle, Belongs: a.belongs, Views: a.views,
-	})
-	return a
 }
 
 // Run works until ctx ends, and then returns nil. It checks the configuration, the servers and the
@@ -171,8 +144,8 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 	closeAll := a.connect(ctx)
 	defer closeAll()
 	service := api.New(a.store, a.deployment, api.Config{
-		Upgrades: a, Verifier: a, Updates: updates{a}, Rehearser: a.rehearser(), Planner: a.planner(), Loss: a, Log: a.log,
-		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Policy.Hold}, Initial: a, Waits: a.waits, RollbackLacks: a.collections.RollbackLacks, ViewsLeft: a.collections.ViewsLeft, BackAway: a.BackAway, Starting: a.starting, Build: a.opts.Build, Encryption: a.encrypted.all, KeysLack: a.KeysLack, KindsLack: a.KindsLack, ServedLost: a.ServedLost,
+		Upgrades: a, Verifier: a.comparison, Updates: updates{a.registry, a.deployment, a.keys, a.imports}, Rehearser: a.rehearser(), Planner: a.planner(), Loss: a.comparison, Log: a.log,
+		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Policy.Hold}, Initial: a.first, Waits: a.waits, RollbackLacks: a.collections.RollbackLacks, ViewsLeft: a.collections.ViewsLeft, BackAway: a.wayBack.BackAway, Starting: a.starting, Build: a.opts.Build, Encryption: a.keys.Shown, KeysLack: a.keys.Lack, KindsLack: a.KindsLack, ServedLost: a.wayBack.ServedLost,
 	})
 	a.log.Info("controller listens", append([]zap.Field{zap.String("deployment", a.cfg.Deployment)}, doors.Addresses()...)...)
 	g, ctx := errgroup.WithContext(ctx)
@@ -183,8 +156,8 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 		_ = presence.AnnounceInsecure(ctx, a.opts.ID, warnings) // as soon as there is a lease
 		g.Go(func() error { return presence.Run(ctx) })
 	}
-	g.Go(func() error { return a.announceKeys(ctx) })
-	g.Go(func() error { return a.lookAtEncryption(ctx) })
+	g.Go(func() error { return a.keys.Announce(ctx) })
+	g.Go(func() error { return a.keys.Look(ctx) })
 	g.Go(func() error { return doors.Serve(ctx, service) })
 	g.Go(func() error { return a.work(ctx) })
 	return g.Wait()
@@ -194,8 +167,6 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 // database, it leads at once, because an operator may have to abort an upgrade meanwhile.
 func (a *App) work(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	// lead can start before prepare ends, and needs the pool for its lease.
-	a.pool = shards.New(a.store, shards.Config{Prefix: a.deployment.Root(), ID: a.opts.ID, Ring: a.cfg.RingSize, Log: a.log})
 	var leading sync.Once
 	lead := func() { leading.Do(func() { g.Go(func() error { return a.lead(ctx) }) }) }
 	g.Go(func() error {
@@ -211,22 +182,22 @@ func (a *App) work(ctx context.Context) error {
 		g.Go(func() error { return a.pool.Run(owning) })
 		g.Go(func() error {
 			defer release()
-			return a.sync(ctx)
+			return a.syncing.sync(ctx)
 		})
 		// These loops run on every controller. They share the work through the record.
 		g.Go(func() error { return a.collections.KeepIndexes(ctx) })
 		g.Go(func() error { return a.collections.KeepBack(ctx) })
 		g.Go(func() error { return a.collections.KeepViews(ctx) })
-		g.Go(func() error { return a.announcePostponed(ctx) })
+		g.Go(func() error { return a.provisioning.announcePostponed(ctx) })
 		g.Go(func() error { return a.openRest(ctx) })
 		// A rehearsal or a plan has a coordination store of its own, which no other process
 		// empties.
 		if !a.opts.reads && !a.opts.alone {
-			g.Go(func() error { return a.outlived(ctx) })
-			g.Go(func() error { return a.watchBack(ctx) })
+			g.Go(func() error { return recordWatch{a.deployment, a.incarnation, a.log}.outlived(ctx) })
+			g.Go(func() error { return a.wayBack.watchBack(ctx) })
 		}
 		if !a.opts.reads {
-			g.Go(func() error { return a.followReplaced(ctx) })
+			g.Go(func() error { return a.successors.followReplaced(ctx) })
 		}
 		lead()
 		return nil
@@ -248,7 +219,7 @@ func (a *App) Ready() error {
 	if len(a.pool.Owned()) == 0 {
 		return errors.New("waiting for shards: other controllers own all of them, or etcd does not answer")
 	}
-	return a.engines.ready()
+	return a.syncing.engines.ready()
 }
 
 // lead campaigns for leadership. While this controller leads, it drives upgrades and cleans up
@@ -271,24 +242,24 @@ func (a *App) lead(ctx context.Context) error {
 		g.Go(func() error {
 			return switchover.New(deployment.ForDriver{Store: a.deployment}, fencers, switchover.Config{
 				HoldTimeout: a.cfg.Switch.HoldTimeout, Policy: a.cfg.Switch.Policy,
-				Checks: preflight.Checks{Servers: a.deployment.Servers, Collections: a.collections, Prover: prover, Lives: a.lives}, Position: a.position,
-				Target: intruders{a},
-				Tracer: a.opts.Tracer, Forecaster: prover, Publish: prover.Publish, News: prover.News(), Marks: counted{a.keeper(), a}, Waits: a.replacements.why,
+				Checks: preflight.Checks{Servers: a.deployment.Servers, Collections: a.collections, Prover: prover, Lives: a.beats.lives}, Position: a.position,
+				Target: comparison.Intruders{Comparison: a.comparison, Position: a.position},
+				Tracer: a.opts.Tracer, Forecaster: prover, Publish: prover.Publish, News: prover.News(), Marks: counted{a.marks.keeper(), a.beats}, Waits: a.successors.replacements.why,
 			}, a.log).Run(ctx)
 		})
-		g.Go(func() error { return a.purge(ctx) })
-		g.Go(func() error { return a.retire(ctx) })
-		g.Go(func() error { return a.uphold(ctx) })
+		g.Go(func() error { return a.tombstones().Run(ctx) })
+		g.Go(func() error { return a.retirement().Run(ctx) })
+		g.Go(func() error { return a.fences.uphold(ctx) })
 		if !a.opts.reads && !a.opts.alone {
-			g.Go(func() error { return a.watchNames(ctx) })
-			g.Go(func() error { return a.followMoved(ctx) })
+			g.Go(func() error { return a.formerNames().Run(ctx) })
+			g.Go(func() error { return a.adoption.followMoved(ctx) })
 		}
 		g.Go(func() error { return a.collections.KeepExpiry(ctx) })
-		g.Go(func() error { return a.withdraw(ctx) })
-		g.Go(func() error { return a.keepMarks(ctx) })
-		g.Go(func() error { return a.counts(ctx) })
+		g.Go(func() error { return a.provisioning.withdraw(ctx) })
+		g.Go(func() error { return a.marks.keepMarks(ctx) })
+		g.Go(func() error { return a.beats.counts(ctx) })
 		if !a.opts.reads {
-			g.Go(func() error { return a.keepKeys(ctx) })
+			g.Go(func() error { return a.keys.Keep(ctx) })
 		}
 		// Only the leader delivers events, so that no event arrives from several controllers.
 		g.Go(func() error { return a.hooks.Run(ctx) })
@@ -296,18 +267,9 @@ func (a *App) lead(ctx context.Context) error {
 	})
 }
 
-// position returns the present change position of a version's database, encoded as in the record.
-func (a *App) position(ctx context.Context, version string) (string, error) {
-	ns := a.namespaces[version]
-	if ns == nil {
-		return "", fmt.Errorf("version %s is not configured here", version)
-	}
-	at, err := ns.Position(ctx)
-	if err != nil {
-		return "", err
-	}
-	text, err := json.Marshal(at)
-	return string(text), err
+// Verify compares all synced records of source and target.
+func (a *App) Verify(ctx context.Context, progress func(verify.Report)) (verify.Report, error) {
+	return a.comparison.Verify(ctx, progress)
 }
 
 // TransformHash returns the hash of the transformation between two versions. The API compares it

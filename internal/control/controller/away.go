@@ -7,6 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
+
+	"dbcontroller.dev/internal/control/controller/recordloop"
+	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )
@@ -20,6 +24,17 @@ const (
 	// backAnswers is the longest wait for an answer.
 	backAnswers = 10 * time.Second
 )
+
+// wayBack knows why a rollback is not possible now.
+type wayBack struct {
+	*connections
+	cfg        Settings
+	backend    Backend
+	deployment *deployment.Store
+	marks      *marks
+	back       silence // why the database that a rollback needs does not answer
+	log        *zap.Logger
+}
 
 // silence holds the reason why a version's database does not answer.
 type silence struct {
@@ -44,10 +59,10 @@ func (w *silence) why(version string) error {
 }
 
 // watchBack keeps the reason that BackAway returns, until ctx ends.
-func (a *App) watchBack(ctx context.Context) error {
-	return a.follow(ctx, func(d upgradestate.Deployment) (time.Duration, error) {
-		if version, db := a.backDatabase(d); db != nil {
-			a.back.set(version, a.lookAtBack(ctx, version, db))
+func (w *wayBack) watchBack(ctx context.Context) error {
+	return recordloop.Follow(ctx, w.deployment, w.log, func(d upgradestate.Deployment) (time.Duration, error) {
+		if version, db := w.backDatabase(d); db != nil {
+			w.back.set(version, w.lookAtBack(ctx, version, db))
 		}
 		return lookAtBack, nil
 	})
@@ -55,19 +70,19 @@ func (a *App) watchBack(ctx context.Context) error {
 
 // backDatabase returns the version before the latest switch and its database. The database is nil
 // if no rollback needs it here.
-func (a *App) backDatabase(d upgradestate.Deployment) (string, Connection) {
+func (w *wayBack) backDatabase(d upgradestate.Deployment) (string, Connection) {
 	last := d.LastSwitch
 	if last == nil || upgradestate.Retired(d, last.From) {
 		return "", nil
 	}
-	if db, configured := a.cfg.Database(last.From); !configured || db.Disabled {
+	if db, configured := w.cfg.Database(last.From); !configured || db.Disabled {
 		return last.From, nil
 	}
-	return last.From, a.databases[last.From]
+	return last.From, w.databases[last.From]
 }
 
 // lookAtBack returns an error if an open database does not answer. A closed one has a Problem.
-func (a *App) lookAtBack(ctx context.Context, version string, db Connection) error {
+func (w *wayBack) lookAtBack(ctx context.Context, version string, db Connection) error {
 	if !db.Opened() {
 		return nil
 	}
@@ -77,7 +92,7 @@ func (a *App) lookAtBack(ctx context.Context, version string, db Connection) err
 	switch {
 	case err == nil, ctx.Err() != nil:
 		return nil
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, record.ErrUnavailable), a.backend.Unavailable(err):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, record.ErrUnavailable), w.backend.Unavailable(err):
 		return fmt.Errorf("database of %s does not answer: %w", version, err)
 	default:
 		return nil // the sync and the checks before a switch report other errors
@@ -86,14 +101,14 @@ func (a *App) lookAtBack(ctx context.Context, version string, db Connection) err
 
 // BackAway explains why the database that a rollback needs cannot be used now. It returns "" if
 // nothing is known against it.
-func (a *App) BackAway(d upgradestate.Deployment) string {
-	version, db := a.backDatabase(d)
+func (w *wayBack) BackAway(d upgradestate.Deployment) string {
+	version, db := w.backDatabase(d)
 	if db == nil {
 		return ""
 	}
 	err := db.Problem()
 	if err == nil {
-		err = a.back.why(version)
+		err = w.back.why(version)
 	}
 	if err == nil {
 		return ""

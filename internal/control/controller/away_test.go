@@ -51,14 +51,14 @@ func TestBackAway(t *testing.T) {
 		{name: "it is disabled", d: switched, disabled: true, v1: awayConnection{}},
 		{name: "it is not configured", d: us.Deployment{CurrentVersion: "v2", LastSwitch: &us.Switch{From: "v0", To: "v2"}}, v1: awayConnection{}},
 	} {
-		a := &App{
-			cfg:       Settings{Databases: []Database{{Version: "v1", Disabled: tc.disabled}, {Version: "v2"}}},
-			databases: map[string]Connection{"v1": tc.v1, "v2": deafConnection{}}, backend: shutBackend{},
+		w := &wayBack{
+			cfg:         Settings{Databases: []Database{{Version: "v1", Disabled: tc.disabled}, {Version: "v2"}}},
+			connections: &connections{databases: map[string]Connection{"v1": tc.v1, "v2": deafConnection{}}}, backend: shutBackend{},
 		}
-		if version, db := a.backDatabase(tc.d); db != nil {
-			a.back.set(version, a.lookAtBack(t.Context(), version, db))
+		if version, db := w.backDatabase(tc.d); db != nil {
+			w.back.set(version, w.lookAtBack(t.Context(), version, db))
 		}
-		if got := a.BackAway(tc.d); (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
+		if got := w.BackAway(tc.d); (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
 			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
 		}
 	}

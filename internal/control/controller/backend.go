@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/internal/control/controller/metrics"
 	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/record"
 )
@@ -88,22 +89,10 @@ type Doors interface {
 // Metrics returns the Prometheus metrics of this controller and of the whole deployment. All of
 // them carry the deployment's name as a label.
 func (a *App) Metrics() prometheus.Collector {
-	return prometheus.WrapCollectorWith(prometheus.Labels{"deployment": a.cfg.Deployment}, together{&metrics{app: a}, &whole{app: a}})
-}
-
-// together combines several collectors into one.
-type together []prometheus.Collector
-
-func (t together) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range t {
-		c.Describe(ch)
-	}
-}
-
-func (t together) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range t {
-		c.Collect(ch)
-	}
+	return prometheus.WrapCollectorWith(prometheus.Labels{"deployment": a.cfg.Deployment}, metrics.Of(metrics.Source{
+		Deployments: a.deployment, Ready: a.Ready, Leads: a.leading.Load, Stages: a.syncing.engines.stages, Progress: a.syncing.engines.progress,
+		Hooks: a.hooks.Stats, Waits: a.waits, BackAway: a.wayBack.BackAway, Shards: a.cfg.ShardMetrics,
+	}))
 }
 
 // closed is the Doors of a controller without listeners, as in a rehearsal.

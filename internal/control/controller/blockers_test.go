@@ -3,16 +3,11 @@ package controller
 import (
 	"errors"
 	"testing"
-	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/coord/memcoord"
-	"dbcontroller.dev/internal/engine/switchover"
 	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/syncer"
 	us "dbcontroller.dev/upgradestate"
 )
 
@@ -24,8 +19,8 @@ func (awayConnection) Problem() error { return errors.New("no primary") }
 // TestWaitsHavePlaces: what a controller waits for names its versions, kinds and itself.
 func TestWaitsHavePlaces(t *testing.T) {
 	t.Parallel()
-	a := &App{cfg: Settings{Databases: []Database{{Version: "v1"}, {Version: "v2"}}}, opts: Options{ID: "c1"}}
-	a.databases = map[string]Connection{"v1": awayConnection{}, "v2": awayConnection{}}
+	a := &App{cfg: Settings{Databases: []Database{{Version: "v1"}, {Version: "v2"}}}, opts: Options{ID: "c1"}, successors: &successors{}, adoption: &adoption{}}
+	a.connections = &connections{databases: map[string]Connection{"v1": awayConnection{}, "v2": awayConnection{}}}
 	all := a.waits()
 	if len(all) != 2 {
 		t.Fatalf("waits %+v", all)
@@ -36,8 +31,8 @@ func TestWaitsHavePlaces(t *testing.T) {
 		}
 	}
 	a.databases = nil
-	a.replacements.set([]us.Blocker{unfollowed("v1", "orders", "it was dropped")})
-	if all := a.waits(); len(all) != 1 || all[0].Code != us.BlockReplaced || all[0].Place.Kind != "orders" || a.replacements.text() != "it was dropped" {
+	a.successors.replacements.set([]us.Blocker{unfollowed("v1", "orders", "it was dropped")})
+	if all := a.waits(); len(all) != 1 || all[0].Code != us.BlockReplaced || all[0].Place.Kind != "orders" || a.successors.replacements.text() != "it was dropped" {
 		t.Errorf("waits %+v", all)
 	}
 }
@@ -46,52 +41,12 @@ func TestWaitsHavePlaces(t *testing.T) {
 // version.
 func TestLivesHasAPlace(t *testing.T) {
 	t.Parallel()
-	a := &App{deployment: deployment.New(memcoord.New(), "services/a/deployments/none", deployment.Config{}), namespaces: map[string]record.Namespace{"v2": memstore.New()}}
-	err := a.lives(t.Context(), "v2")
+	b := &beats{opts: &Options{}, deployment: deployment.New(memcoord.New(), "services/a/deployments/none", deployment.Config{}), connections: &connections{namespaces: map[string]record.Namespace{"v2": memstore.New()}}}
+	err := b.lives(t.Context(), "v2")
 	if err == nil {
 		t.Fatal("it lives without a deployment")
 	}
 	if b := us.BlockerOf(us.BlockUncoded, err); b.Code != us.BlockIdentity || !b.Place.Equal(us.BlockPlace{Version: "v2"}) {
 		t.Errorf("%+v", b)
-	}
-}
-
-// TestMetricOfEveryCode: each reason counts under its code, and no other does.
-func TestMetricOfEveryCode(t *testing.T) {
-	t.Parallel()
-	for code := range us.BlockCodes {
-		d := us.New("services/a/deployments/b", "v1", 1)
-		d.Upgrade = &us.Upgrade{ID: "u", TargetVersion: "v2", State: us.InitialSyncing, ReadyShards: []int{0}}
-		s := deployment.State{Record: d, Controllers: []string{"c"}, Progress: []syncer.Progress{{Owner: "c"}}, Readiness: &switchover.Readiness{ID: "u", Blockers: []us.Blocker{{Code: code, Text: "because"}}}}
-		w := &whole{app: &App{}}
-		w.show(s, time.Now())
-		got := map[string]float64{}
-		r := prometheus.NewPedanticRegistry()
-		r.MustRegister(shown(w.shown))
-		families, err := r.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range families {
-			for _, m := range f.GetMetric() {
-				if f.GetName() == "dbcontroller_switch_blocked" {
-					got[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
-				}
-			}
-		}
-		if len(got) != len(us.BlockCodes) || got[string(code)] != 1 {
-			t.Errorf("%s: %v", code, got)
-		}
-	}
-}
-
-// shown are metrics as they are collected.
-type shown []prometheus.Metric
-
-func (s shown) Describe(ch chan<- *prometheus.Desc) { (&whole{}).Describe(ch) }
-
-func (s shown) Collect(ch chan<- prometheus.Metric) {
-	for _, m := range s {
-		ch <- m
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"go.uber.org/zap"
+
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/control/preflight"
 	"dbcontroller.dev/record"
@@ -21,9 +23,17 @@ type Import struct {
 	Databases []Database
 }
 
+// imports looks up keys in the databases of other deployments.
+type imports struct {
+	cfg        Settings
+	deployment *deployment.Store
+	imported   map[string]map[string]Connection // databases of other deployments, by service and version
+	log        *zap.Logger
+}
+
 // other reads the record of another deployment in the same coordination store.
-func (a *App) other(ctx context.Context, name string) (upgradestate.Deployment, error) {
-	s, err := a.deployment.Other(name)
+func (im *imports) other(ctx context.Context, name string) (upgradestate.Deployment, error) {
+	s, err := im.deployment.Other(name)
 	if err != nil {
 		return upgradestate.Deployment{}, err
 	}
@@ -32,14 +42,14 @@ func (a *App) other(ctx context.Context, name string) (upgradestate.Deployment, 
 
 // connectImports prepares connections to the databases of other deployments. They open when a data
 // update first looks up keys.
-func (a *App) connectImports() (closeAll func(context.Context)) {
+func (im *imports) connectImports() (closeAll func(context.Context)) {
 	var disconnect []func(context.Context)
-	for _, i := range a.cfg.Imports {
+	for _, i := range im.cfg.Imports {
 		if i.Backend == nil {
 			continue
 		}
-		all, done := i.Backend.Connect(i.Databases, Opening{Log: a.log})
-		a.imported[i.Service] = all
+		all, done := i.Backend.Connect(i.Databases, Opening{Log: im.log})
+		im.imported[i.Service] = all
 		disconnect = append(disconnect, done)
 	}
 	return func(ctx context.Context) {
@@ -51,23 +61,23 @@ func (a *App) connectImports() (closeAll func(context.Context)) {
 
 // mayFollow refuses a data update that would write keys which the other deployment does not serve
 // yet. Lookups by such keys would find nothing.
-func (a *App) mayFollow(ctx context.Context, t transform.Task) error {
+func (im *imports) mayFollow(ctx context.Context, t transform.Task) error {
 	refuse := func(format string, args ...any) error {
 		return &upgradestate.RefusedError{Reason: fmt.Sprintf("update %s: %s", t.Name, fmt.Sprintf(format, args...))}
 	}
 	for _, i := range t.Imports {
-		to, known := a.cfg.imported(i.Service)
+		to, known := im.cfg.imported(i.Service)
 		// Such keys need a lookup in the other deployment's lineage.
 		if i.Asks && (!known || to.Backend == nil) {
-			return refuse("a key of %s of %s in one version does not determine the key in the other: give its databases in imports of %s", i.Kind, i.Service, a.cfg.File)
+			return refuse("a key of %s of %s in one version does not determine the key in the other: give its databases in imports of %s", i.Kind, i.Service, im.cfg.File)
 		}
 		if !known {
 			continue
 		}
-		d, err := a.other(ctx, to.Deployment)
+		d, err := im.other(ctx, to.Deployment)
 		switch {
 		case errors.Is(err, deployment.ErrNotFound):
-			return refuse("%v in this etcd: correct imports of %s", err, a.cfg.File)
+			return refuse("%v in this etcd: correct imports of %s", err, im.cfg.File)
 		case err != nil:
 			return err
 		}
@@ -87,10 +97,10 @@ func (s Settings) imported(service string) (Import, bool) {
 	return Import{}, false
 }
 
-var _ transform.KeyFinder = (*App)(nil)
+var _ transform.KeyFinder = (*imports)(nil)
 
 // FindKeys looks up keys of records of other deployments, through their lineage.
-func (a *App) FindKeys(ctx context.Context, asked []transform.Question) (transform.Answers, error) {
+func (im *imports) FindKeys(ctx context.Context, asked []transform.Question) (transform.Answers, error) {
 	type kind struct {
 		service, old, now string
 		up                bool
@@ -103,16 +113,16 @@ func (a *App) FindKeys(ctx context.Context, asked []transform.Question) (transfo
 	}
 	answers := transform.Answers{}
 	for k, of := range keys {
-		i, _ := a.cfg.imported(k.service)
-		d, err := a.other(ctx, i.Deployment)
+		i, _ := im.cfg.imported(k.service)
+		d, err := im.other(ctx, i.Deployment)
 		if err != nil {
 			return nil, err
 		}
-		older, err := a.lineage(d, i, i.Older, k.old)
+		older, err := im.lineage(d, i, i.Older, k.old)
 		if err != nil {
 			return nil, err
 		}
-		newer, err := a.lineage(d, i, i.Newer, k.old)
+		newer, err := im.lineage(d, i, i.Newer, k.old)
 		if err != nil {
 			return nil, err
 		}
@@ -133,7 +143,7 @@ func (a *App) FindKeys(ctx context.Context, asked []transform.Question) (transfo
 
 // lineage returns the reader and tokens of a kind's lineage in another deployment's database. A
 // lineage maps the keys of source records to the keys of target records.
-func (a *App) lineage(d upgradestate.Deployment, i Import, version, kind string) (transform.Lineage, error) {
+func (im *imports) lineage(d upgradestate.Deployment, i Import, version, kind string) (transform.Lineage, error) {
 	l := transform.Lineage{Tokens: record.Tokens{}, Kind: transform.LineageKind(kind, i.Older, i.Newer)}
 	// The version may be the current one, the target, or the one before the latest switch.
 	followed, _ := upgradestate.Followed(d)
@@ -142,9 +152,9 @@ func (a *App) lineage(d upgradestate.Deployment, i Import, version, kind string)
 		if !there || upgradestate.APIVersion(name) != version {
 			continue
 		}
-		conn, configured := a.imported[i.Service][name]
+		conn, configured := im.imported[i.Service][name]
 		if !configured {
-			return l, fmt.Errorf("imports of %s: dbs of %s has no entry of %s", a.cfg.File, i.Service, name)
+			return l, fmt.Errorf("imports of %s: dbs of %s has no entry of %s", im.cfg.File, i.Service, name)
 		}
 		l.Reader = conn
 		for _, k := range ns.Kinds {

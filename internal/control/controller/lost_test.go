@@ -12,7 +12,7 @@ import (
 // command that helps, and none where only a backup does.
 func TestWayBack(t *testing.T) {
 	t.Parallel()
-	a := &App{cfg: Settings{File: "shop.yaml"}}
+	s := Settings{File: "shop.yaml"}
 	lost := errors.New("database of v2: it is empty or the wrong database")
 	for name, c := range map[string]struct {
 		last    *upgradestate.Switch
@@ -25,7 +25,7 @@ func TestWayBack(t *testing.T) {
 		"the other is retired":  {last: &upgradestate.Switch{From: "v1", To: "v2"}, retired: []string{"v1"}, want: ""},
 		"of an earlier version": {last: &upgradestate.Switch{From: "v0", To: "v1"}, want: ""},
 	} {
-		err := a.withWayBack(upgradestate.Deployment{CurrentVersion: "v2", LastSwitch: c.last, Retired: c.retired}, lost)
+		err := s.withWayBack(upgradestate.Deployment{CurrentVersion: "v2", LastSwitch: c.last, Retired: c.retired}, lost)
 		if !errors.Is(err, lost) || c.want == "" && err.Error() != lost.Error() || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}

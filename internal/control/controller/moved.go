@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"dbcontroller.dev/internal/base/reconcile"
+	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/engine/identity"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
@@ -32,8 +33,20 @@ const (
 	proofLimit = time.Minute
 )
 
+// adoption accepts the collections that the cluster has moved.
+type adoption struct {
+	*connections
+	cfg        Settings
+	opts       *Options
+	backend    Backend
+	deployment *deployment.Store
+	beats      *beats
+	moves      replacements // the moved collections that are not accepted
+	log        *zap.Logger
+}
+
 // followMoved looks for moved collections while this controller leads.
-func (a *App) followMoved(ctx context.Context) error {
+func (a *adoption) followMoved(ctx context.Context) error {
 	look := time.NewTicker(lookMovedEvery)
 	defer look.Stop()
 	w := &moveWatch{sighted: map[string]time.Time{}}
@@ -75,7 +88,7 @@ type moveWatch struct {
 }
 
 // lookMoved accepts moved collections. It returns the blockers for those that it must not accept.
-func (a *App) lookMoved(ctx context.Context, w *moveWatch) (waits []upgradestate.Blocker, err error) {
+func (a *adoption) lookMoved(ctx context.Context, w *moveWatch) (waits []upgradestate.Blocker, err error) {
 	d, err := a.deployment.Get(ctx)
 	if err != nil {
 		return nil, err
@@ -162,7 +175,7 @@ func switching(d upgradestate.Deployment) bool {
 
 // refuseMoved ends the switch: the database refuses every act on the collection that the record
 // has. Once the abort is complete, the new collection can be accepted.
-func (a *App) refuseMoved(ctx context.Context, u *upgradestate.Upgrade, version string, kinds []string) error {
+func (a *adoption) refuseMoved(ctx context.Context, u *upgradestate.Upgrade, version string, kinds []string) error {
 	if u.Step == upgradestate.StepAbort {
 		return nil
 	}
@@ -185,7 +198,7 @@ func movedReason(version string, kinds []string) string {
 // controllers may do the same at the same time: each step may be repeated, and only the first
 // transition counts. It does not write the final marks, as 'recover' does, because a late write
 // could overwrite those of a later switch. The leader does.
-func (a *App) acceptMoved(ctx context.Context) (accepted bool, err error) {
+func (a *adoption) acceptMoved(ctx context.Context) (accepted bool, err error) {
 	if a.opts.reads || a.opts.alone {
 		return false, nil
 	}
@@ -252,7 +265,7 @@ func (a *App) acceptMoved(ctx context.Context) (accepted bool, err error) {
 
 // proveMoved checks that the cluster made all these collections, and that no database of them was
 // restored. A person decides about a restored one, and a new epoch would end that choice.
-func (a *App) proveMoved(ctx context.Context, d upgradestate.Deployment, conns map[string]Connection, anew []upgradestate.Adopted) error {
+func (a *adoption) proveMoved(ctx context.Context, d upgradestate.Deployment, conns map[string]Connection, anew []upgradestate.Adopted) error {
 	if r, restored := upgradestate.WasRestored(d); restored {
 		return &identity.UnprovenError{Version: r.Version, Kind: anew[0].Kind, Why: "the database of " + r.Version + " was restored from a backup"}
 	}
@@ -268,7 +281,7 @@ func (a *App) proveMoved(ctx context.Context, d upgradestate.Deployment, conns m
 		if !can {
 			return &identity.UnprovenError{Version: version, Kind: collections[0].Kind, Why: "its backend moves no collections"}
 		}
-		if err := a.pulse(version, conn).Look(ctx); err != nil {
+		if err := a.beats.pulse(version, conn).Look(ctx); err != nil {
 			return err
 		}
 		if err := identity.Proven(ctx, d, version, mover, a.deployment, collections); err != nil {

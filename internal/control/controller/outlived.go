@@ -26,8 +26,15 @@ const (
 	outlivedOther  = "etcd has another deployment of this name than the one that this controller works for: it was recovered or set up anew, or another etcd answers: start this controller again"
 )
 
+// recordWatch notices that etcd no longer has the record that this controller works for.
+type recordWatch struct {
+	deployment  *deployment.Store
+	incarnation string // of the deployment in etcd
+	log         *zap.Logger
+}
+
 // outlived returns an error when etcd no longer has the record with which the controller began.
-func (a *App) outlived(ctx context.Context) error {
+func (w recordWatch) outlived(ctx context.Context) error {
 	tick := time.NewTicker(checkRecordEvery)
 	defer tick.Stop()
 	var seen int64                  // highest revision of the record so far
@@ -38,7 +45,7 @@ func (a *App) outlived(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		revision, text, err := a.lookForRecord(ctx, seen)
+		revision, text, err := w.lookForRecord(ctx, seen)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -48,16 +55,16 @@ func (a *App) outlived(ctx context.Context) error {
 			seen = revision
 			failing.Over()
 		case failing.News(err):
-			a.log.Warn("cannot read from etcd whether it has the deployment", zap.Error(err))
+			w.log.Warn("cannot read from etcd whether it has the deployment", zap.Error(err))
 		}
 	}
 }
 
 // lookForRecord describes the fault of the record in etcd, or returns "".
-func (a *App) lookForRecord(ctx context.Context, seen int64) (revision int64, wrong string, err error) {
+func (w recordWatch) lookForRecord(ctx context.Context, seen int64) (revision int64, wrong string, err error) {
 	bounded, cancel := context.WithTimeout(ctx, 10*checkRecordEvery)
 	defer cancel()
-	d, err := a.deployment.Get(bounded)
+	d, err := w.deployment.Get(bounded)
 	switch {
 	case errors.Is(err, deployment.ErrNotFound):
 		return 0, outlivedGone, nil
@@ -67,29 +74,9 @@ func (a *App) lookForRecord(ctx context.Context, seen int64) (revision int64, wr
 		return 0, outlivedOlder, nil
 	}
 	// The incarnation is unique to each created record. It reveals a new record with the same name.
-	_, incarnation, err := a.deployment.LoadBeat(bounded, d.CurrentVersion)
-	if err == nil && incarnation != a.incarnation {
+	_, incarnation, err := w.deployment.LoadBeat(bounded, d.CurrentVersion)
+	if err == nil && incarnation != w.incarnation {
 		return 0, outlivedOther, nil
 	}
 	return d.Revision, "", err
-}
-
-// claim notes in a version's database that controllers with this etcd use it. It returns an error
-// if controllers with another etcd use it.
-func (a *App) claim(ctx context.Context, version string, use func(*identity.Pulse, context.Context) error) error {
-	if a.opts.reads || a.opts.alone {
-		return nil
-	}
-	err := use(a.pulses.get(a, version, a.namespaces[version]), ctx)
-	var restored *identity.RestoredError
-	if errors.As(err, &restored) {
-		return nil // the next beat handles it
-	}
-	return err
-}
-
-// elsewhere reports whether an error means that controllers with another etcd use the database.
-func elsewhere(err error) bool {
-	var e *identity.ElsewhereError
-	return errors.As(err, &e)
 }

@@ -41,8 +41,8 @@ func (a *App) planner() *preflight.Planner {
 	return preflight.NewPlanner(preflight.PlannerParts{
 		Proofs: a.proofs(), Deployments: a.deployment, Collections: a.collections,
 		Space:        func(version string) preflight.Space { return a.scratches[version] },
-		Unprivileged: a.backend.Unprivileged, Belongs: a.belongs, KeysLack: a.KeysLack, Reachable: a.reachable, Wants: a.wants,
-		CheckScratch: a.checkScratch(), Other: a.other,
+		Unprivileged: a.backend.Unprivileged, Belongs: a.marks.belongs, KeysLack: a.keys.Lack, Reachable: a.cfg.reachable, Wants: a.cfg.wants,
+		CheckScratch: a.checkScratch(), Other: a.imports.other,
 		Settings: preflight.Settings{
 			Imports: imports, Referrers: a.cfg.Referrers,
 			Unthrottled: a.cfg.Copy.Unthrottled, MaxRate: a.cfg.Copy.MaxRate, Workers: a.cfg.Copy.Workers, MaxSourceLoad: a.cfg.Copy.MaxSourceLoad,
@@ -63,7 +63,7 @@ func (a *App) PlanAlone(ctx context.Context, d *upgradestate.Deployment, target 
 		if err := a.neverLived(ctx); err != nil {
 			return nil, err
 		}
-		version, err := a.InitialVersion(ctx)
+		version, err := a.first.InitialVersion(ctx)
 		if err != nil {
 			return nil, err
 		}

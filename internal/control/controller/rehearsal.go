@@ -10,7 +10,7 @@ import (
 // rehearser returns the Rehearser of the API. Without scratch databases or Options.Aside it has no
 // Backend, and refuses to rehearse.
 func (a *App) rehearser() *rehearsal.Rehearser {
-	r := &rehearsal.Rehearser{Deployment: a.deployment, Registry: a.registry, Target: a.target, Log: a.log}
+	r := &rehearsal.Rehearser{Deployment: a.deployment, Registry: a.registry, Target: a.cfg.target, Log: a.log}
 	if backend, ok := a.backend.(Scratcher); ok && a.opts.Aside != nil {
 		r.Backend = rehearsals{a, backend}
 	}

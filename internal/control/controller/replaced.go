@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"dbcontroller.dev/internal/base/reconcile"
+	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/engine/identity"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
@@ -30,6 +31,14 @@ import (
 // lookReplacedEvery is the interval at which names are checked. Streams reveal most replacements
 // earlier.
 const lookReplacedEvery = time.Second
+
+// successors follows the collections that applications put in the place of those in the record.
+type successors struct {
+	*connections
+	deployment   *deployment.Store
+	replacements replacements // the replaced collections that no engine follows yet
+	log          *zap.Logger
+}
 
 // replacements holds the replaced collections that are not followed yet.
 type replacements struct {
@@ -67,7 +76,7 @@ func unfollowed(version, kind, why string) upgradestate.Blocker {
 }
 
 // followReplaced checks the names of the current version's collections until ctx ends.
-func (a *App) followReplaced(ctx context.Context) error {
+func (s *successors) followReplaced(ctx context.Context) error {
 	look := time.NewTicker(lookReplacedEvery)
 	defer look.Stop()
 	var failing, waiting reconcile.Complaint
@@ -77,8 +86,8 @@ func (a *App) followReplaced(ctx context.Context) error {
 			return ctx.Err()
 		case <-look.C:
 		}
-		waits, err := a.lookReplaced(ctx)
-		if ended := a.endAnew(ctx); err == nil && ended != nil {
+		waits, err := s.lookReplaced(ctx)
+		if ended := s.endAnew(ctx); err == nil && ended != nil {
 			err = fmt.Errorf("collections that are copied again: %w", ended)
 		}
 		switch {
@@ -86,27 +95,27 @@ func (a *App) followReplaced(ctx context.Context) error {
 			return ctx.Err()
 		case err == nil:
 			failing.Over()
-			a.replacements.set(waits)
+			s.replacements.set(waits)
 		case failing.News(err):
-			a.log.Warn("cannot check the names of collections", zap.Error(err))
+			s.log.Warn("cannot check the names of collections", zap.Error(err))
 		}
 		// waits stands apart from err: both may be set, and each is logged once.
 		if len(waits) == 0 {
 			waiting.Over()
 		} else if waiting.News(errors.New(replacedText(waits))) {
-			a.log.Error("cannot follow an application's collection", zap.String("waits for", replacedText(waits)))
+			s.log.Error("cannot follow an application's collection", zap.String("waits for", replacedText(waits)))
 		}
 	}
 }
 
 // lookReplaced follows the replacements that it can, and returns the blockers for the others.
-func (a *App) lookReplaced(ctx context.Context) (waits []upgradestate.Blocker, err error) {
-	d, err := a.deployment.Get(ctx)
+func (s *successors) lookReplaced(ctx context.Context) (waits []upgradestate.Blocker, err error) {
+	d, err := s.deployment.Get(ctx)
 	if err != nil {
 		return nil, err
 	}
 	ns, _ := d.Namespace(d.CurrentVersion)
-	db := a.namespaces[d.CurrentVersion]
+	db := s.namespaces[d.CurrentVersion]
 	if db == nil || !slices.ContainsFunc(ns.Kinds, func(k upgradestate.Kind) bool { return k.Fixed }) {
 		return nil, nil
 	}
@@ -114,13 +123,13 @@ func (a *App) lookReplaced(ctx context.Context) (waits []upgradestate.Blocker, e
 	if err != nil {
 		return nil, err
 	}
-	return a.takeReplaced(ctx, d, found)
+	return s.takeReplaced(ctx, d, found)
 }
 
 // replaced implements syncer.Parts.Replaced. An engine that started with the record seen has found
 // a replacement in its stream.
-func (a *App) replaced(ctx context.Context, seen upgradestate.Deployment, what *record.ReplacedError) error {
-	d, err := a.deployment.Get(ctx)
+func (s *successors) replaced(ctx context.Context, seen upgradestate.Deployment, what *record.ReplacedError) error {
+	d, err := s.deployment.Get(ctx)
 	if err != nil {
 		return err
 	}
@@ -132,7 +141,7 @@ func (a *App) replaced(ctx context.Context, seen upgradestate.Deployment, what *
 	if d.Epoch != seen.Epoch || !known || !there || now.Replaced != before.Replaced {
 		return nil // another controller recorded it already
 	}
-	found, err := identity.Replacements(ctx, d, a.namespaces[version])
+	found, err := identity.Replacements(ctx, d, s.namespaces[version])
 	if err != nil {
 		return err
 	}
@@ -142,7 +151,7 @@ func (a *App) replaced(ctx context.Context, seen upgradestate.Deployment, what *
 		// identity.
 		found = append(found, identity.Replaced{Version: version, Kind: what.Kind, Was: now.ID, Is: now.ID, Met: what.What})
 	}
-	waits, err := a.takeReplaced(ctx, d, found)
+	waits, err := s.takeReplaced(ctx, d, found)
 	if err == nil && len(waits) > 0 {
 		err = errors.New(replacedText(waits))
 	}
@@ -151,13 +160,13 @@ func (a *App) replaced(ctx context.Context, seen upgradestate.Deployment, what *
 
 // takeReplaced records all new collections in one transition. It returns the blockers for those
 // that cannot be followed yet.
-func (a *App) takeReplaced(ctx context.Context, d upgradestate.Deployment, found []identity.Replaced) (waits []upgradestate.Blocker, err error) {
+func (s *successors) takeReplaced(ctx context.Context, d upgradestate.Deployment, found []identity.Replaced) (waits []upgradestate.Blocker, err error) {
 	if u := d.Upgrade; len(found) > 0 && u != nil && u.State == upgradestate.Switching {
-		return a.refuseReplaced(ctx, u, found)
+		return s.refuseReplaced(ctx, u, found)
 	}
 	ev := upgradestate.Replace{At: time.Now().UTC().Format(time.RFC3339)}
 	for _, r := range found {
-		next, err := a.claimReplaced(ctx, d, r)
+		next, err := s.claimReplaced(ctx, d, r)
 		if err != nil {
 			waits = append(waits, unfollowed(r.Version, r.Kind, err.Error()))
 			continue
@@ -167,7 +176,7 @@ func (a *App) takeReplaced(ctx context.Context, d upgradestate.Deployment, found
 	if len(ev.Collections) == 0 {
 		return waits, nil
 	}
-	_, err = a.deployment.Apply(ctx, ev)
+	_, err = s.deployment.Apply(ctx, ev)
 	var refused *upgradestate.RefusedError
 	switch {
 	case errors.Is(err, upgradestate.ErrOutdated):
@@ -182,7 +191,7 @@ func (a *App) takeReplaced(ctx context.Context, d upgradestate.Deployment, found
 		return waits, err
 	}
 	for _, c := range ev.Collections {
-		a.log.Warn("an application replaced a collection: everything is copied and compared again",
+		s.log.Warn("an application replaced a collection: everything is copied and compared again",
 			zap.String("version", d.CurrentVersion), zap.String("kind", c.Kind), zap.String("was", c.Was), zap.String("is", c.Is), zap.String("what", c.Detail))
 	}
 	return waits, nil
@@ -190,7 +199,7 @@ func (a *App) takeReplaced(ctx context.Context, d upgradestate.Deployment, found
 
 // refuseReplaced aborts the switch attempt, because its fence would hit a collection that the
 // application no longer uses.
-func (a *App) refuseReplaced(ctx context.Context, u *upgradestate.Upgrade, found []identity.Replaced) (waits []upgradestate.Blocker, err error) {
+func (s *successors) refuseReplaced(ctx context.Context, u *upgradestate.Upgrade, found []identity.Replaced) (waits []upgradestate.Blocker, err error) {
 	for _, r := range found {
 		waits = append(waits, unfollowed(r.Version, r.Kind, r.String()+"; controllers follow it after the switch is aborted"))
 	}
@@ -199,18 +208,18 @@ func (a *App) refuseReplaced(ctx context.Context, u *upgradestate.Upgrade, found
 		return waits, nil
 	}
 	reason := "a collection was replaced during the switch: " + found[0].String()
-	_, err = a.deployment.Apply(ctx, upgradestate.Abort{ID: u.ID, Attempt: u.Attempt, Reason: reason, Again: true})
+	_, err = s.deployment.Apply(ctx, upgradestate.Abort{ID: u.ID, Attempt: u.Attempt, Reason: reason, Again: true})
 	return waits, err
 }
 
 // claimReplaced claims the collection that now has the kind's name, so that it can be followed.
-func (a *App) claimReplaced(ctx context.Context, d upgradestate.Deployment, r identity.Replaced) (next upgradestate.Replaced, err error) {
+func (s *successors) claimReplaced(ctx context.Context, d upgradestate.Deployment, r identity.Replaced) (next upgradestate.Replaced, err error) {
 	if r.Is == "" {
 		return next, errors.New(r.String())
 	}
 	ns, _ := d.Namespace(r.Version)
 	k, _ := ns.Kind(r.Kind)
-	db := a.namespaces[r.Version]
+	db := s.namespaces[r.Version]
 	next = upgradestate.Replaced{Kind: r.Kind, Was: r.Was, Is: r.Is, Count: k.Replaced, Restore: k.Restore, Detail: r.String()}
 	if r.Is == r.Was {
 		return next, nil

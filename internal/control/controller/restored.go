@@ -4,97 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 
-	"dbcontroller.dev/internal/base/reconcile"
 	"dbcontroller.dev/internal/engine/collections"
 	"dbcontroller.dev/internal/engine/identity"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )
 
-// A database that is restored from a backup loses work that etcd records as done. Controllers count
-// beats in each database (identity.Pulse): a low count reveals a restore. If the version does not
-// serve, its data are made anew automatically. If it serves, a person decides which data count.
-
-// beatEvery is the interval at which the leader counts if nothing else does. A shorter interval
-// detects a restore earlier. No restore goes undetected.
-const beatEvery = time.Second
-
-// pulses holds this process's Pulse of each version, and the time of its last beat.
-type pulses struct {
-	dealing chan struct{} // held while this process handles a restored database
-
-	mu sync.Mutex
-	of map[string]*identity.Pulse
-	at map[string]time.Time
-}
-
-func (p *pulses) get(a *App, version string, db record.Marker) *identity.Pulse {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.of == nil {
-		p.of = map[string]*identity.Pulse{}
-	}
-	if p.of[version] == nil {
-		p.of[version] = a.pulse(version, db)
-	}
-	return p.of[version]
-}
-
-func (a *App) pulse(version string, db record.Marker) *identity.Pulse {
-	return &identity.Pulse{Owner: record.Owner{Deployment: a.deployment.Name(), Version: version}, DB: db, Beats: a.deployment}
-}
-
-func (p *pulses) counted(version string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.at == nil {
-		p.at = map[string]time.Time{}
-	}
-	p.at[version] = time.Now()
-}
-
-// since returns the time since this process last counted in a version's database.
-func (p *pulses) since(version string) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return time.Since(p.at[version])
-}
-
-// beat increments the beat of a version's database. If the database was restored, beat handles that.
-// It still returns an error, because the work that the caller was about to confirm is lost.
-func (a *App) beat(ctx context.Context, version string) error {
-	if a.opts.reads || a.opts.alone {
-		return nil // the real databases must not change; scratch ones do not survive
-	}
-	db := a.namespaces[version]
-	return a.beatBy(ctx, a.pulses.get(a, version, db), db)
-}
-
-func (a *App) beatBy(ctx context.Context, pulse *identity.Pulse, db record.Namespace) error {
-	version := pulse.Owner.Version
-	d, err := a.deployment.Get(ctx)
-	if err != nil {
-		return err
-	}
-	if ns, known := d.Namespace(version); !known || ns.Identity.Database == "" || upgradestate.Retired(d, version) {
-		return nil // retired, or not yet confirmed as the recorded database
-	}
-	return a.deal(ctx, pulse, db, pulse.Beat(ctx))
-}
-
 // deal handles a restored database, if err reports one. It returns other errors unchanged.
-func (a *App) deal(ctx context.Context, pulse *identity.Pulse, db record.Namespace, err error) error {
+func (b *beats) deal(ctx context.Context, pulse *identity.Pulse, db record.Namespace, err error) error {
 	version := pulse.Owner.Version
 	var restored *identity.RestoredError
 	if !errors.As(err, &restored) {
 		if err == nil {
-			a.pulses.counted(version)
+			b.pulses.counted(version)
 		}
 		return err
 	}
@@ -102,14 +28,14 @@ func (a *App) deal(ctx context.Context, pulse *identity.Pulse, db record.Namespa
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case a.pulses.dealing <- struct{}{}:
+	case b.pulses.dealing <- struct{}{}:
 	}
-	defer func() { <-a.pulses.dealing }()
+	defer func() { <-b.pulses.dealing }()
 	// Another one may have handled it while this one waited.
 	if again := pulse.Look(ctx); !errors.As(again, &restored) {
 		return errors.Join(err, again)
 	}
-	if dealt := a.restored(ctx, version, db, restored); dealt != nil {
+	if dealt := b.restored(ctx, version, db, restored); dealt != nil {
 		return fmt.Errorf("%w: %w", restored, dealt)
 	}
 	// Last, so that a process that stops before this line handles the restore again.
@@ -120,15 +46,15 @@ func (a *App) deal(ctx context.Context, pulse *identity.Pulse, db record.Namespa
 }
 
 // restored handles a restored database. It may run again until the beat is accepted.
-func (a *App) restored(ctx context.Context, version string, db record.Namespace, found *identity.RestoredError) error {
-	d, err := a.deployment.Get(ctx)
+func (b *beats) restored(ctx context.Context, version string, db record.Namespace, found *identity.RestoredError) error {
+	d, err := b.deployment.Get(ctx)
 	if err != nil {
 		return err
 	}
 	if err := identity.IsThere(ctx, d, version, db); err != nil {
 		return err // the beat of another database proves nothing
 	}
-	a.log.Error("a database was restored from a backup", zap.String("version", version), zap.Uint64("beat", found.Has), zap.Uint64("before", found.Wanted))
+	b.log.Error("a database was restored from a backup", zap.String("version", version), zap.Uint64("beat", found.Has), zap.Uint64("before", found.Wanted))
 	// Data of the current version cannot be made anew: a person must decide.
 	if version == d.CurrentVersion {
 		r := upgradestate.Restored{
@@ -136,17 +62,17 @@ func (a *App) restored(ctx context.Context, version string, db record.Namespace,
 			What: fmt.Sprintf("it holds beat %d, but held %d before", found.Has, found.Wanted),
 		}
 		// If the names do not fit either, the person needs 'recover' as well.
-		if r.Older, err = a.isOlder(ctx, version, db); err != nil {
+		if r.Older, err = b.isOlder(ctx, version, db); err != nil {
 			return err
 		}
-		_, err := a.deployment.Apply(ctx, upgradestate.FoundRestored{Restored: r})
+		_, err := b.deployment.Apply(ctx, upgradestate.FoundRestored{Restored: r})
 		return err
 	}
 	// The version does not serve, so all of its data can be copied again.
 	return identity.Reform{
-		Deployments: a.deployment,
+		Deployments: b.deployment,
 		Make: func(ctx context.Context, d upgradestate.Deployment, version string, k upgradestate.Kind) (record.Token, error) {
-			return a.remake(ctx, d, version, db, k)
+			return b.remake(ctx, d, version, db, k)
 		},
 		Unfence: func(ctx context.Context, k upgradestate.Kind) error {
 			tok := record.Token{Kind: k.Kind, Name: k.Kind, ID: k.ID, Fixed: k.Fixed}
@@ -158,15 +84,15 @@ func (a *App) restored(ctx context.Context, version string, db record.Namespace,
 			return err
 		},
 		Apply: func(ctx context.Context, e upgradestate.Event) error {
-			_, err := a.deployment.Apply(ctx, e)
+			_, err := b.deployment.Apply(ctx, e)
 			return err
 		},
 	}.Do(ctx, version, db, "its database was restored from a backup")
 }
 
 // isOlder reports whether a database is older than the record's knowledge of its collections.
-func (a *App) isOlder(ctx context.Context, version string, db record.Namespace) (bool, error) {
-	err := identity.Check(ctx, a.deployment, map[string]record.Marker{version: db})
+func (b *beats) isOlder(ctx context.Context, version string, db record.Namespace) (bool, error) {
+	err := identity.Check(ctx, b.deployment, map[string]record.Marker{version: db})
 	var mismatch *identity.MismatchError
 	if errors.As(err, &mismatch) {
 		return true, nil
@@ -177,17 +103,17 @@ func (a *App) isOlder(ctx context.Context, version string, db record.Namespace) 
 // lookAgain updates whether a restored database of the current version is older than the record. An
 // aborted switch may give collections their earlier names back. Then the database fits again and
 // 'recover' has nothing to do.
-func (a *App) lookAgain(ctx context.Context, d upgradestate.Deployment, version string) error {
+func (b *beats) lookAgain(ctx context.Context, d upgradestate.Deployment, version string) error {
 	found, restored := upgradestate.WasRestored(d)
 	if !restored || found.Version != version {
 		return nil
 	}
-	older, err := a.isOlder(ctx, version, a.namespaces[version])
+	older, err := b.isOlder(ctx, version, b.namespaces[version])
 	if err != nil || older == found.Older {
 		return err
 	}
 	found.Older = older
-	_, err = a.deployment.Apply(ctx, upgradestate.FoundRestored{Restored: found})
+	_, err = b.deployment.Apply(ctx, upgradestate.FoundRestored{Restored: found})
 	if errors.Is(err, upgradestate.ErrOutdated) {
 		return nil // another version serves now
 	}
@@ -195,12 +121,12 @@ func (a *App) lookAgain(ctx context.Context, d upgradestate.Deployment, version 
 }
 
 // remake creates the collection of a kind that the backup of its database lacks.
-func (a *App) remake(ctx context.Context, d upgradestate.Deployment, version string, db record.Namespace, k upgradestate.Kind) (record.Token, error) {
-	dir, err := a.registry.Direction(d.CurrentVersion, version)
+func (b *beats) remake(ctx context.Context, d upgradestate.Deployment, version string, db record.Namespace, k upgradestate.Kind) (record.Token, error) {
+	dir, err := b.registry.Direction(d.CurrentVersion, version)
 	if err != nil {
 		return record.Token{}, err
 	}
-	specs, err := a.collections.Carried(ctx, d, dir)
+	specs, err := b.collections.Carried(ctx, d, dir)
 	if err != nil {
 		return record.Token{}, err
 	}
@@ -212,95 +138,22 @@ func (a *App) remake(ctx context.Context, d upgradestate.Deployment, version str
 	return record.Token{}, fmt.Errorf("no kind %s is configured", k.Kind)
 }
 
-// lives increments the beats in both databases of a direction, before work counts as done.
-func (a *App) lives(ctx context.Context, versions ...string) error {
-	var g errgroup.Group // without a shared context: one failure must not cancel the other beat
-	for _, v := range versions {
-		g.Go(func() error {
-			return upgradestate.Blocked(upgradestate.BlockIdentity, upgradestate.BlockPlace{Version: v}, a.beat(ctx, v))
-		})
-	}
-	return g.Wait()
-}
-
-// counts increments the beats in every open database, while this controller leads.
-func (a *App) counts(ctx context.Context) error {
-	if a.opts.reads || a.opts.alone {
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	g, ctx := errgroup.WithContext(ctx)
-	for _, db := range a.cfg.Databases {
-		g.Go(func() error { return a.countsIn(ctx, db.Version) })
-	}
-	return g.Wait()
-}
-
-func (a *App) countsIn(ctx context.Context, version string) error {
-	tick := time.NewTicker(beatEvery)
-	defer tick.Stop()
-	var failing reconcile.Complaint // a database may be away for long: log each problem once
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-		d, err := a.deployment.Get(ctx)
-		ns, known := d.Namespace(version)
-		// A closed database must not be opened only to count in it.
-		if err != nil || !known || ns.Identity.Database == "" || upgradestate.Retired(d, version) || !a.databases[version].Opened() {
-			continue
-		}
-		err = a.lookAgain(ctx, d, version)
-		// Work of the engines beats as well. Another beat so soon would tell nothing new.
-		if err == nil && a.pulses.since(version) >= beatEvery {
-			err = a.beat(ctx, version)
-		}
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case elsewhere(err):
-			return err
-		case err == nil:
-			failing.Over()
-		case failing.News(err):
-			a.log.Warn("cannot confirm that the database is unchanged", zap.String("version", version), zap.Error(err))
-		}
-	}
-}
-
-// counted writes the marks of a switch, and checks a last time that no database was restored.
-type counted struct {
-	identity.Keeper
-	app *App
-}
-
-// BeforeFlip writes the marks and the beats at the same time, so that the beats do not lengthen the
-// switch.
-func (c counted) BeforeFlip(ctx context.Context, d upgradestate.Deployment) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.Keeper.BeforeFlip(ctx, d) })
-	g.Go(func() error { return c.app.lives(ctx, d.CurrentVersion, d.Upgrade.TargetVersion) })
-	return g.Wait()
-}
-
 // wasRestored checks a database with earlier beats before it opens. It refuses a database that
 // controllers with another etcd use. It ignores a restore that needs a person, and other
 // mismatches, because other checks report them.
-func (a *App) wasRestored(ctx context.Context, version string, db record.Namespace) error {
-	if a.opts.reads {
+func (b *beats) wasRestored(ctx context.Context, version string, db record.Namespace) error {
+	if b.opts.reads {
 		return nil
 	}
-	known, incarnation, err := a.deployment.LoadBeat(ctx, version)
+	known, incarnation, err := b.deployment.LoadBeat(ctx, version)
 	if err != nil || known.Count == 0 && incarnation == "" {
 		return err
 	}
-	if d, err := a.deployment.Get(ctx); err != nil || upgradestate.Retired(d, version) {
+	if d, err := b.deployment.Get(ctx); err != nil || upgradestate.Retired(d, version) {
 		return nil // other checks report the error
 	}
-	pulse := a.pulse(version, db) // those in pulses need the database to be open
-	err = a.deal(ctx, pulse, db, pulse.Look(ctx))
+	pulse := b.pulse(version, db) // those in pulses need the database to be open
+	err = b.deal(ctx, pulse, db, pulse.Look(ctx))
 	var restored *identity.RestoredError
 	var mismatch *identity.MismatchError
 	// deal has handled or recorded it. The database must open so that work can go on.

@@ -1,14 +1,48 @@
 package controller
 
 import (
+	"fmt"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
+	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/internal/control/preflight"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/engine/collections"
 	"dbcontroller.dev/internal/engine/hooks"
 	"dbcontroller.dev/internal/engine/throttle"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )
+
+// Options holds the values that differ between the controllers of a deployment, and test hooks.
+// Settings holds the shared values.
+type Options struct {
+	ID    string              // name of this controller; unique among those alive
+	Carry collections.Carries // gives targets the options and indexes of fixed-name kinds
+	// StartupWait is the time that the first start of a deployment waits for databases that are
+	// unreachable or have no primary. A mistake in the configuration looks the same, so the
+	// controller then gives up. A deployment that already has namespaces waits without limit.
+	StartupWait time.Duration
+	// Aside creates a separate coordination store for each rehearsal. The store lives as long as
+	// the process. Nil: rehearsals are not possible.
+	Aside func() coord.Store
+	Build api.Build // build information, for the API
+	// Tracer creates spans for the controller's work. Nil creates none. Rehearsals create none.
+	Tracer trace.Tracer
+	// Wrap, if not nil, wraps each version's database. Tests use it to stop a controller at a
+	// chosen place.
+	Wrap func(version string, ns record.Namespace) record.Namespace
+
+	// reads marks a rehearsal controller over the real source. It never switches, and tries out
+	// nothing in the databases, not even in scratch collections.
+	reads bool
+	// alone means that the App only reads, and that it is the only process of its deployment.
+	alone bool
+	// quiet marks a rehearsal controller. Its work must not disturb other clients of the server.
+	quiet bool
+}
 
 // Settings configures a controller and its databases. All controllers of a deployment should use
 // the same settings.
@@ -87,16 +121,27 @@ func (s Settings) Versions() []string {
 	return vs
 }
 
+// fits returns an error if this binary or its configuration does not fit the Deployment.
+func (s Settings) fits(d upgradestate.Deployment) error {
+	if d.RingSize != s.RingSize {
+		return fmt.Errorf("sharding.ringSize is %d, but %s has a ring of %d, which cannot change: correct the configuration", s.RingSize, d.Name, d.RingSize)
+	}
+	if decision := upgradestate.Decide(s.Versions(), &d); !decision.Role.Controls() {
+		return fmt.Errorf("%s: %s", d.Name, decision.Reason)
+	}
+	return nil
+}
+
 // pacing returns the configured limits for bulk work, without measurement of databases.
-func (a *App) pacing() throttle.Config {
-	return throttle.Config{MaxRate: a.cfg.Copy.MaxRate, MaxSourceLoad: a.cfg.Copy.MaxSourceLoad, Window: a.cfg.Copy.Window}
+func (s Settings) pacing() throttle.Config {
+	return throttle.Config{MaxRate: s.Copy.MaxRate, MaxSourceLoad: s.Copy.MaxSourceLoad, Window: s.Copy.Window}
 }
 
 // pacer returns the Pacer for an engine's bulk work. A database without record.Monitor is not
 // measured.
-func (a *App) pacer(source, target record.Namespace) *throttle.Pacer {
-	cfg := a.pacing()
-	if !a.cfg.Copy.Unthrottled {
+func (s Settings) pacer(source, target record.Namespace) *throttle.Pacer {
+	cfg := s.pacing()
+	if !s.Copy.Unthrottled {
 		cfg.Source, _ = source.(record.Monitor)
 		cfg.Target, _ = target.(record.Monitor)
 	}

@@ -16,40 +16,27 @@ import (
 // tellStopped publishes, for each shard of this controller, why its sync has stopped. The engine's
 // last report, perhaps "ready", is no longer true, and no other process corrects it. If problem is
 // nil, no sync is wanted, and tellStopped publishes an empty report.
-func (a *App) tellStopped(ctx context.Context, problem error) {
-	lease := a.pool.Lease()
+func (s *syncing) tellStopped(ctx context.Context, problem error) {
+	lease := s.pool.Lease()
 	if lease == 0 {
 		return // the earlier report has expired with the lease
 	}
 	var ps []syncer.Progress
 	if problem != nil {
-		known, err := a.deployment.Progress(ctx)
+		known, err := s.deployment.Progress(ctx)
 		if err != nil {
-			a.log.Warn("cannot publish that the sync of shards has stopped", zap.Error(err))
+			s.log.Warn("cannot publish that the sync of shards has stopped", zap.Error(err))
 			return
 		}
-		ps = stoppedShards(a.opts.ID, slices.Sorted(maps.Keys(a.pool.Owned())), known, problem)
-	} else if !a.engines.anyStopped() {
+		ps = stoppedShards(s.opts.ID, slices.Sorted(maps.Keys(s.pool.Owned())), known, problem)
+	} else if !s.engines.anyStopped() {
 		return
 	}
-	if err := a.deployment.PublishProgress(ctx, a.opts.ID, ps, lease); err != nil {
-		a.log.Warn("cannot publish that the sync of shards has stopped", zap.Error(err))
+	if err := s.deployment.PublishProgress(ctx, s.opts.ID, ps, lease); err != nil {
+		s.log.Warn("cannot publish that the sync of shards has stopped", zap.Error(err))
 		return // others still see the earlier report
 	}
-	a.engines.stop(ps)
-}
-
-// stop records the published progress of shards whose sync has stopped.
-func (e *engines) stop(stopped []syncer.Progress) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.stopped = stopped
-}
-
-func (e *engines) anyStopped() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return len(e.stopped) > 0
+	s.engines.stop(ps)
 }
 
 // mostOfError and mostOfErrors limit, in bytes, the reason for one shard and for all shards of a

@@ -1,10 +1,7 @@
 package controller
 
 import (
-	"context"
 	"slices"
-
-	"go.uber.org/zap"
 
 	"dbcontroller.dev/upgradestate"
 )
@@ -12,14 +9,14 @@ import (
 // reachable returns the versions to which an upgrade from d's current version may begin, in
 // configuration order. These are later versions, other locations of the current one, and the
 // version before the latest switch. Disabled and retired versions are excluded.
-func (a *App) reachable(d upgradestate.Deployment) []string {
-	versions := a.cfg.Versions()
+func (s Settings) reachable(d upgradestate.Deployment) []string {
+	versions := s.Versions()
 	at := slices.Index(versions, d.CurrentVersion)
 	if at < 0 {
 		return nil
 	}
 	var out []string
-	for i, db := range a.cfg.Databases {
+	for i, db := range s.Databases {
 		later := i > at
 		moves := db.APIVersion == upgradestate.APIVersion(d.CurrentVersion)
 		switch {
@@ -36,9 +33,9 @@ func (a *App) reachable(d upgradestate.Deployment) []string {
 // precopied returns the version to copy before an upgrade begins: the next one. It returns "" if
 // there is none. Another location of the current version is copied only on command. The version
 // before the latest switch is never precopied: reverse sync handles it.
-func (a *App) precopied(d upgradestate.Deployment) string {
-	versions := a.cfg.Versions()
-	reachable := a.reachable(d)
+func (s Settings) precopied(d upgradestate.Deployment) string {
+	versions := s.Versions()
+	reachable := s.reachable(d)
 	for _, v := range versions[slices.Index(versions, d.CurrentVersion)+1:] {
 		if upgradestate.APIVersion(v) == upgradestate.APIVersion(d.CurrentVersion) {
 			continue
@@ -54,29 +51,29 @@ func (a *App) precopied(d upgradestate.Deployment) string {
 }
 
 // wants returns the version that this process wants to sync to, before the record names one.
-func (a *App) wants(d upgradestate.Deployment) (version string, ok bool) {
+func (s Settings) wants(d upgradestate.Deployment) (version string, ok bool) {
 	// A running upgrade decides, even if its target is disabled here.
 	if u := d.Upgrade; u != nil {
-		_, configured := a.cfg.Database(u.TargetVersion)
+		_, configured := s.Database(u.TargetVersion)
 		return u.TargetVersion, configured
 	}
 	// Reverse sync comes before the next version: it keeps a rollback possible.
-	if back := upgradestate.PreviousVersion(d); slices.Contains(a.reachable(d), back) && !d.LastSwitch.Snapshot {
+	if back := upgradestate.PreviousVersion(d); slices.Contains(s.reachable(d), back) && !d.LastSwitch.Snapshot {
 		return back, true
 	}
-	next := a.precopied(d)
+	next := s.precopied(d)
 	return next, next != ""
 }
 
 // target returns the version to sync to while d's current version serves. The record names it. ok
 // is false if there is none, if it is not configured here, or if it is disabled and no upgrade
 // runs.
-func (a *App) target(d upgradestate.Deployment) (version string, ok bool) {
+func (s Settings) target(d upgradestate.Deployment) (version string, ok bool) {
 	to, ok := upgradestate.Followed(d)
 	if !ok {
 		return "", false
 	}
-	db, configured := a.cfg.Database(to.TargetVersion)
+	db, configured := s.Database(to.TargetVersion)
 	if !configured || db.Disabled && d.Upgrade == nil {
 		return "", false
 	}
@@ -85,24 +82,18 @@ func (a *App) target(d upgradestate.Deployment) (version string, ok bool) {
 
 // idle reports whether a version's database is not needed: it is disabled, not active, and not the
 // target of an upgrade.
-func (a *App) idle(d upgradestate.Deployment, version string) bool {
-	db, configured := a.cfg.Database(version)
+func (s Settings) idle(d upgradestate.Deployment, version string) bool {
+	db, configured := s.Database(version)
 	return configured && db.Disabled && version != d.CurrentVersion && (d.Upgrade == nil || version != d.Upgrade.TargetVersion)
 }
 
-// withdraw withdraws announced upgrades to versions that are now disabled. Only the leader does so.
-// Otherwise controllers with different configurations would announce and withdraw in turn.
-func (a *App) withdraw(ctx context.Context) error {
-	for d := range a.deployment.Watch(ctx) {
-		for _, available := range d.Available {
-			if db, configured := a.cfg.Database(available.TargetVersion); !configured || !db.Disabled {
-				continue
-			}
-			_, err := a.deployment.Apply(ctx, upgradestate.WithdrawAvailable{TargetVersion: available.TargetVersion})
-			if err != nil && ctx.Err() == nil {
-				a.log.Warn("an upgrade to a disabled version is still announced", zap.String("version", available.TargetVersion), zap.Error(err))
-			}
-		}
+// copies reports whether an engine may start before an upgrade begins. Reverse sync and the watch
+// after a switch do not depend on copy.auto. A version left by a switch to a snapshot is not synced
+// again.
+func (s Settings) copies(d upgradestate.Deployment, to string) bool {
+	last := d.LastSwitch
+	if last != nil && last.Snapshot && last.From == to {
+		return false
 	}
-	return ctx.Err()
+	return s.Copy.Auto || last != nil && (last.From == to || last.From == d.CurrentVersion)
 }

@@ -45,10 +45,10 @@ func TestReachable(t *testing.T) {
 		{name: "a place that was left follows", dbs: "v1 v1@b v2", current: "v1@b", last: "v1", offered: "v1 v2", precopied: "v2", wants: "v1"},
 		{name: "not known here", dbs: "v1", current: "v2"},
 	} {
-		var a App
+		var s Settings
 		for _, v := range strings.Fields(tc.dbs) {
 			name, off := strings.CutSuffix(v, "!")
-			a.cfg.Databases = append(a.cfg.Databases, Database{Version: name, APIVersion: upgradestate.APIVersion(name), Disabled: off})
+			s.Databases = append(s.Databases, Database{Version: name, APIVersion: upgradestate.APIVersion(name), Disabled: off})
 		}
 		d := upgradestate.Deployment{CurrentVersion: tc.current}
 		if tc.last != "" {
@@ -60,21 +60,21 @@ func TestReachable(t *testing.T) {
 		if tc.upgrade != "" {
 			d.Upgrade = &upgradestate.Upgrade{TargetVersion: tc.upgrade}
 		}
-		offered := a.reachable(d)
+		offered := s.reachable(d)
 		if got := strings.Join(offered, " "); got != tc.offered {
 			t.Errorf("%s: offered is %q, want %q", tc.name, got, tc.offered)
 		}
-		precopied := a.precopied(d)
+		precopied := s.precopied(d)
 		if precopied != tc.precopied {
 			t.Errorf("%s: %q is precopied, want %q", tc.name, precopied, tc.precopied)
 		}
-		if got, ok := a.wants(d); ok != (tc.wants != "") || ok && got != tc.wants {
+		if got, ok := s.wants(d); ok != (tc.wants != "") || ok && got != tc.wants {
 			t.Errorf("%s: %q is wanted (%t), want %q", tc.name, got, ok, tc.wants)
 		}
 		for _, v := range offered {
 			d.Available = append(d.Available, upgradestate.Available{TargetVersion: v, Precopied: v == precopied})
 		}
-		if got, ok := a.target(d); ok != (tc.wants != "") || ok && got != tc.wants {
+		if got, ok := s.target(d); ok != (tc.wants != "") || ok && got != tc.wants {
 			t.Errorf("%s: synced to is %q (%t), want %q", tc.name, got, ok, tc.wants)
 		}
 	}
@@ -83,15 +83,40 @@ func TestReachable(t *testing.T) {
 // TestTargetIsWhatTheRecordSays, as far as this process is configured for it.
 func TestTargetIsWhatTheRecordSays(t *testing.T) {
 	t.Parallel()
-	a := App{cfg: Settings{Databases: []Database{{Version: "v1", Disabled: true}, {Version: "v2"}, {Version: "v3"}}}}
+	s := Settings{Databases: []Database{{Version: "v1", Disabled: true}, {Version: "v2"}, {Version: "v3"}}}
 	for _, tc := range []struct{ name, available, want string }{
 		{"another process has marked another one", "v3", "v3"},
 		{"not configured here", "v4", ""},
 		{"disabled here, and not withdrawn yet", "v1", ""},
 	} {
 		d := upgradestate.Deployment{CurrentVersion: "v2", Available: []upgradestate.Available{{TargetVersion: tc.available, Precopied: true}}}
-		if got, ok := a.target(d); got != tc.want || ok != (tc.want != "") {
+		if got, ok := s.target(d); got != tc.want || ok != (tc.want != "") {
 			t.Errorf("%s: %q (%t), want %q", tc.name, got, ok, tc.want)
+		}
+	}
+}
+
+// TestCopies: what a switch to a snapshot has left is not synced before somebody begins an
+// upgrade to it; the rollback of any other switch is kept, whatever is configured.
+func TestCopies(t *testing.T) {
+	t.Parallel()
+	snapshot := &upgradestate.Switch{From: "v2", To: "v1", Snapshot: true}
+	for _, tc := range []struct {
+		name string
+		auto bool
+		last *upgradestate.Switch
+		to   string
+		want bool
+	}{
+		{"forward, by itself", true, nil, "v2", true},
+		{"forward, when it is begun", false, nil, "v2", false},
+		{"the rollback", false, &upgradestate.Switch{From: "v1", To: "v2"}, "v1", true},
+		{"what a snapshot has left", true, snapshot, "v2", false},
+		{"past what a snapshot has left", true, snapshot, "v3", true},
+	} {
+		s := Settings{Copy: Copy{Auto: tc.auto}}
+		if got := s.copies(upgradestate.Deployment{CurrentVersion: "v1", LastSwitch: tc.last}, tc.to); got != tc.want {
+			t.Errorf("%s: %t, want %t", tc.name, got, tc.want)
 		}
 	}
 }

@@ -6,15 +6,23 @@ import (
 	"time"
 
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/control/controller/keys"
+	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/internal/engine/backfill"
 	"dbcontroller.dev/internal/engine/throttle"
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
 )
 
 // updates serves the data updates of this controller's registry to the API.
-type updates struct{ *App }
+type updates struct {
+	registry   *transform.Registry
+	deployment *deployment.Store
+	keys       *keys.Keeper
+	imports    *imports
+}
 
 var _ api.Updates = updates{}
 
@@ -36,14 +44,14 @@ func (u updates) Task(name string) (upgradestate.Update, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), taskTimeout)
 	defer cancel()
 	if name == upgradestate.RotateKeys {
-		return u.rotateAsked(ctx)
+		return u.keys.Requested(ctx)
 	}
 	t, err := u.registry.Task(name)
 	if err != nil {
 		return upgradestate.Update{}, err
 	}
 	run := upgradestate.Update{Name: t.Name, Version: t.Version, Kind: t.Kind, Hash: t.Hash()}
-	if err := u.mayFollow(ctx, t); err != nil {
+	if err := u.imports.mayFollow(ctx, t); err != nil {
 		return upgradestate.Update{}, err
 	}
 	d, err := u.deployment.Get(ctx)
@@ -58,38 +66,31 @@ func (u updates) Task(name string) (upgradestate.Update, error) {
 }
 
 // update does this controller's share of the running data update.
-func (a *App) update(ctx context.Context, owned *ownership) error {
+func (s *syncing) update(ctx context.Context, owned *ownership) error {
 	mine := owned.subscribe()
 	defer owned.unsubscribe(mine)
-	pacing := a.pacing()
+	pacing := s.cfg.pacing()
 	// The served database may change during a run, so the Monitor must follow the record.
-	if !a.cfg.Copy.Unthrottled && a.measurable() {
-		pacing.Source = current{a}
+	if !s.cfg.Copy.Unthrottled && s.measurable() {
+		pacing.Source = current{s.connections, s.deployment}
 	}
 	return backfill.New(backfill.Parts{
-		Tasks: a.registry, Rotation: rotation{a}, Deployments: a.deployment, Journal: a.deployment, Ownership: mine, Lease: a.pool.Lease, Log: a.log,
-		Pacer: throttle.New(pacing), Keys: a,
+		Tasks: s.registry, Rotation: s.keys.Rotation(), Deployments: s.deployment, Journal: s.deployment, Ownership: mine, Lease: s.pool.Lease, Log: s.log,
+		Pacer: throttle.New(pacing), Keys: s.imports,
 		Namespace: func(version string) backfill.Namespace {
-			if ns := a.namespaces[version]; ns != nil {
+			if ns := s.namespaces[version]; ns != nil {
 				return ns
 			}
 			return nil
 		},
-	}, backfill.Config{Owner: a.opts.ID, Workers: a.cfg.Copy.Workers}).Run(ctx)
-}
-
-// measurable reports whether every database can be measured. A database that a test wraps cannot.
-func (a *App) measurable() bool {
-	for _, ns := range a.namespaces {
-		if _, ok := ns.(record.Monitor); !ok {
-			return false
-		}
-	}
-	return true
+	}, backfill.Config{Owner: s.opts.ID, Workers: s.cfg.Copy.Workers}).Run(ctx)
 }
 
 // current measures the database of the current version, on which data updates work.
-type current struct{ *App }
+type current struct {
+	*connections
+	deployment *deployment.Store
+}
 
 var _ record.Monitor = current{}
 

@@ -11,8 +11,8 @@ import (
 	"go.uber.org/zap"
 
 	"dbcontroller.dev/internal/base/reconcile"
+	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/engine/identity"
-	"dbcontroller.dev/internal/engine/verify"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/upgradestate"
@@ -30,8 +30,17 @@ const (
 	lateFences = 30
 )
 
+// fences keeps the fences of the record in force.
+type fences struct {
+	*connections
+	opts       *Options
+	deployment *deployment.Store
+	beats      *beats
+	log        *zap.Logger
+}
+
 // uphold checks the fences while this controller leads.
-func (a *App) uphold(ctx context.Context) error {
+func (f *fences) uphold(ctx context.Context) error {
 	look := time.NewTicker(checkFencesEvery)
 	defer look.Stop()
 	var failing reconcile.Complaint // a database may be away for long: log each problem once
@@ -41,34 +50,34 @@ func (a *App) uphold(ctx context.Context) error {
 			return ctx.Err()
 		case <-look.C:
 		}
-		err := a.upholdAll(ctx, n%lateFences == 0)
+		err := f.upholdAll(ctx, n%lateFences == 0)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err == nil:
 			failing.Over()
 		case failing.News(err):
-			a.log.Warn("cannot check fences", zap.Error(err))
+			f.log.Warn("cannot check fences", zap.Error(err))
 		}
 	}
 }
 
-func (a *App) upholdAll(ctx context.Context, late bool) error {
-	d, err := a.deployment.Get(ctx)
+func (f *fences) upholdAll(ctx context.Context, late bool) error {
+	d, err := f.deployment.Get(ctx)
 	if err != nil {
 		return err
 	}
 	var errs error
 	for _, ns := range d.Namespaces {
-		if slices.ContainsFunc(ns.Kinds, func(k upgradestate.Kind) bool { return a.upheld(d, ns, k, late) }) {
-			errs = errors.Join(errs, a.upholdVersion(ctx, ns.Version, late))
+		if slices.ContainsFunc(ns.Kinds, func(k upgradestate.Kind) bool { return f.upheld(d, ns, k, late) }) {
+			errs = errors.Join(errs, f.upholdVersion(ctx, ns.Version, late))
 		}
 	}
 	return errs
 }
 
 // upheld reports whether a kind has a fence to check. late includes kinds without one.
-func (a *App) upheld(d upgradestate.Deployment, ns upgradestate.Namespace, k upgradestate.Kind, late bool) bool {
+func (f *fences) upheld(d upgradestate.Deployment, ns upgradestate.Namespace, k upgradestate.Kind, late bool) bool {
 	role := k.Fence == string(record.FenceRole)
 	// In a switch the driver itself looks at the fences of the current version before the flip. It must
 	// find them as they are: a fence that was put back would hide that writes passed it. What etcd
@@ -79,35 +88,35 @@ func (a *App) upheld(d upgradestate.Deployment, ns upgradestate.Namespace, k upg
 	// A fence of these classes can come after its end, and Uphold then lifts it.
 	late = role || late && k.Fence == string(record.FenceValidator)
 	// The process that moves a kind with a pending operation also confirms it.
-	return k.Fixed && (k.Fenced != "" || late) && k.Pending == nil && a.namespaces[ns.Version] != nil &&
+	return k.Fixed && (k.Fenced != "" || late) && k.Pending == nil && f.namespaces[ns.Version] != nil &&
 		!upgradestate.Retired(d, ns.Version) && !upgradestate.Namesake(d, ns, k)
 }
 
-func (a *App) upholdVersion(ctx context.Context, version string, late bool) error {
+func (f *fences) upholdVersion(ctx context.Context, version string, late bool) error {
 	// A restore to a time before the fence is no breach: the version is then made anew under other
 	// names. So check for it first, and read the record after that. A restore between this check
 	// and the next command is safe. identity.Reform ends the fence before it makes the version
 	// anew, so the command does nothing.
-	if behind, err := a.isBehind(ctx, version); behind || err != nil {
+	if behind, err := f.isBehind(ctx, version); behind || err != nil {
 		return err
 	}
-	d, err := a.deployment.Get(ctx)
+	d, err := f.deployment.Get(ctx)
 	if err != nil {
 		return err
 	}
-	known := knownIDs(d)
+	known := identity.KnownIDs(d)
 	ns, _ := d.Namespace(version)
 	var errs error // one kind must not keep the others from their check
 	for _, k := range ns.Kinds {
-		if !a.upheld(d, ns, k, late) {
+		if !f.upheld(d, ns, k, late) {
 			continue
 		}
-		found, err := a.namespaces[version].Uphold(ctx, record.Fence{Class: record.FenceClass(k.Fence), Token: syncer.TokenOf(k), To: k.Fenced, Restore: k.Restore}, known)
+		found, err := f.namespaces[version].Uphold(ctx, record.Fence{Class: record.FenceClass(k.Fence), Token: syncer.TokenOf(k), To: k.Fenced, Restore: k.Restore}, known)
 		if err != nil {
 			errs = errors.Join(errs, fmt.Errorf("fence of %s of %s: %w", k.Kind, version, err))
 			continue
 		}
-		if err := a.noteBreaches(ctx, d, version, k.Kind, found); err != nil {
+		if err := f.noteBreaches(ctx, d, version, k.Kind, found); err != nil {
 			return errors.Join(errs, err)
 		}
 	}
@@ -115,11 +124,11 @@ func (a *App) upholdVersion(ctx context.Context, version string, late bool) erro
 }
 
 // isBehind reports whether a database has fewer beats than recorded: it was restored.
-func (a *App) isBehind(ctx context.Context, version string) (bool, error) {
-	if a.opts.reads || a.opts.alone {
+func (f *fences) isBehind(ctx context.Context, version string) (bool, error) {
+	if f.opts.reads || f.opts.alone {
 		return false, nil
 	}
-	err := a.pulses.get(a, version, a.namespaces[version]).Look(ctx)
+	err := f.beats.pulses.get(f.beats, version, f.namespaces[version]).Look(ctx)
 	var restored *identity.RestoredError
 	var forged *identity.ForgedBeatError
 	switch {
@@ -131,19 +140,8 @@ func (a *App) isBehind(ctx context.Context, version string) (bool, error) {
 	return false, err
 }
 
-// knownIDs returns the identities of all collections in the record.
-func knownIDs(d upgradestate.Deployment) []string {
-	var known []string
-	for _, ns := range d.Namespaces {
-		for _, k := range ns.Kinds {
-			known = append(known, k.ID)
-		}
-	}
-	return known
-}
-
 // noteBreaches records breaches, and logs each of them once.
-func (a *App) noteBreaches(ctx context.Context, d upgradestate.Deployment, version, kind string, found []record.Breach) error {
+func (f *fences) noteBreaches(ctx context.Context, d upgradestate.Deployment, version, kind string, found []record.Breach) error {
 	for _, b := range found {
 		at := time.Now().UTC().Format(time.RFC3339)
 		ev := upgradestate.Breached{Breach: upgradestate.Breach{At: at, Version: version, Kind: kind, What: b.What, Aside: b.Aside, Count: b.Count}}
@@ -157,7 +155,7 @@ func (a *App) noteBreaches(ctx context.Context, d upgradestate.Deployment, versi
 		// etcd may be away for an election.
 		policy := backoff.NewExponentialBackOff(backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(0))
 		err = backoff.Retry(func() error {
-			_, err := a.deployment.Apply(ctx, ev)
+			_, err := f.deployment.Apply(ctx, ev)
 			var refused *upgradestate.RefusedError
 			if errors.As(err, &refused) { // such as for a version that is gone by now
 				return backoff.Permanent(err)
@@ -167,7 +165,7 @@ func (a *App) noteBreaches(ctx context.Context, d upgradestate.Deployment, versi
 		if err != nil {
 			return fmt.Errorf("note a breach of %s of %s: %w", kind, version, err)
 		}
-		a.log.Error("a fence was missing and is restored", zap.String("version", version), zap.String("kind", kind),
+		f.log.Error("a fence was missing and is restored", zap.String("version", version), zap.String("kind", kind),
 			zap.String("found", b.What), zap.String("aside", b.Aside), zap.Int64("documents", b.Count))
 	}
 	return nil
@@ -179,13 +177,4 @@ func attemptOf(d upgradestate.Deployment) uint64 {
 		return 0
 	}
 	return d.Upgrade.Attempt
-}
-
-// countBreaches counts the writes that passed a broken fence as mismatches of a comparison.
-func countBreaches(rep verify.Report, d upgradestate.Deployment) verify.Report {
-	for _, b := range upgradestate.OpenBreaches(d) {
-		rep.Mismatched += max(1, b.Count)
-		rep.Examples = append(rep.Examples, fmt.Sprintf("%s of %s: %s", b.Kind, b.Version, b.What))
-	}
-	return rep
 }

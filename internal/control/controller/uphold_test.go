@@ -34,28 +34,28 @@ func TestBreachIsRecordedAfterAnElection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		left := 0
-		a := App{
+		f := fences{
 			log:        zap.NewNop(),
 			deployment: deployment.New(electing{memcoord.New(), &left}, "services/a/deployments/b", deployment.Config{}),
 		}
-		if _, err := a.deployment.Create(t.Context(), "v2", 1); err != nil {
+		if _, err := f.deployment.Create(t.Context(), "v2", 1); err != nil {
 			t.Fatal(err)
 		}
-		d, err := a.deployment.Apply(t.Context(), upgradestate.AnnounceNamespace{Namespace: upgradestate.Namespace{
+		d, err := f.deployment.Apply(t.Context(), upgradestate.AnnounceNamespace{Namespace: upgradestate.Namespace{
 			Version: "v1", Location: "mem:v1", Kinds: []upgradestate.Kind{{Kind: "things", Fixed: true, Physical: "things", Fence: "validator"}},
 		}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		left = 3
-		if err := a.noteBreaches(t.Context(), d, "v1", "things", []record.Breach{{What: "the validator was removed"}}); err != nil {
+		if err := f.noteBreaches(t.Context(), d, "v1", "things", []record.Breach{{What: "the validator was removed"}}); err != nil {
 			t.Fatal(err)
 		}
-		if now, err := a.deployment.Get(t.Context()); err != nil || len(upgradestate.OpenBreaches(now)) != 1 || left != 0 {
+		if now, err := f.deployment.Get(t.Context()); err != nil || len(upgradestate.OpenBreaches(now)) != 1 || left != 0 {
 			t.Errorf("recorded are %+v, %v", now.Breaches, err)
 		}
 		// A version that is gone by now is no reason to go on for ever.
-		if err := a.noteBreaches(t.Context(), d, "v9", "things", []record.Breach{{What: "the validator was removed"}}); err == nil {
+		if err := f.noteBreaches(t.Context(), d, "v9", "things", []record.Breach{{What: "the validator was removed"}}); err == nil {
 			t.Error("a breach of an unknown version is recorded")
 		}
 	})

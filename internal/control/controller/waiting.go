@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"dbcontroller.dev/internal/control/controller/keys"
 	"dbcontroller.dev/internal/engine/identity"
 	"dbcontroller.dev/upgradestate"
 )
@@ -52,7 +53,7 @@ func (a *App) awaitPrepared(ctx context.Context, lead func()) (upgradestate.Depl
 		var mismatch *identity.MismatchError
 		if errors.As(err, &mismatch) {
 			// The cluster may have moved collections while no controller ran.
-			accepted, lacks := a.acceptMoved(ctx)
+			accepted, lacks := a.adoption.acceptMoved(ctx)
 			if accepted {
 				continue
 			}
@@ -92,7 +93,7 @@ func (a *App) missingEach() (errs []error) {
 		if ns := a.databases[db.Version]; ns != nil && !db.Disabled {
 			at := upgradestate.BlockPlace{Version: db.Version}
 			errs = append(errs, upgradestate.Blocked(upgradestate.BlockController, at, ns.Problem()))
-			if e, ok := ns.(Encrypted); ok {
+			if e, ok := ns.(keys.Encrypted); ok {
 				errs = append(errs, upgradestate.Blocked(upgradestate.BlockController, at, e.Unreadable()))
 			}
 		}
@@ -119,7 +120,7 @@ func (a *App) waits() []upgradestate.Blocker {
 		errs = []error{err}
 	}
 	if len(errs) == 0 {
-		return append(a.replacements.why(), a.moves.why()...) // shards and checkpoints report other conditions
+		return append(a.successors.replacements.why(), a.adoption.moves.why()...) // shards and checkpoints report other conditions
 	}
 	var waits []upgradestate.Blocker
 	for _, err := range errs {
@@ -147,66 +148,8 @@ func (a *App) starting(version string) string {
 	if err := ns.Problem(); err != nil {
 		return err.Error()
 	}
-	if a.postponed.has(version) {
+	if a.provisioning.postponed.has(version) {
 		return "the collections of " + version + " are being prepared"
 	}
 	return ""
-}
-
-// postponed holds upgrades that wait for their databases before they are announced.
-type postponed struct {
-	mu       sync.Mutex
-	versions []string
-}
-
-func (a *App) postpone(version string) {
-	a.postponed.mu.Lock()
-	defer a.postponed.mu.Unlock()
-	if !slices.Contains(a.postponed.versions, version) {
-		a.postponed.versions = append(a.postponed.versions, version)
-	}
-}
-
-func (p *postponed) has(version string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Contains(p.versions, version)
-}
-
-func (p *postponed) take() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	versions := p.versions
-	p.versions = nil
-	return versions
-}
-
-// announcePostponed announces postponed upgrades once their databases are available, if they are
-// still possible. A running upgrade refuses other announcements, so they wait until it ends.
-func (a *App) announcePostponed(ctx context.Context) error {
-	look := time.NewTicker(retryEngine)
-	defer look.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-look.C:
-		}
-		for _, version := range a.postponed.take() {
-			d, err := a.deployment.Get(ctx)
-			switch {
-			// Keep it for the next round.
-			case err != nil || d.Upgrade != nil:
-				a.postpone(version)
-				continue
-			case !slices.Contains(a.reachable(d), version):
-				continue
-			}
-			if _, err = a.ensure(ctx, d, version); a.backend.Unavailable(err) {
-				a.postpone(version)
-			} else if err != nil && ctx.Err() == nil {
-				a.log.Warn("this upgrade is not possible", zap.String("version", version), zap.Error(err))
-			}
-		}
-	}
 }

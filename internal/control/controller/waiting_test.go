@@ -36,7 +36,7 @@ func TestToldToEndWhileItWaits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	a := App{
-		backend: unavailableBackend{}, log: zap.NewNop(),
+		backend: unavailableBackend{}, log: zap.NewNop(), connections: &connections{},
 		deployment: deployment.New(endingStore{memcoord.New(), cancel}, "services/a/deployments/b", deployment.Config{}),
 	}
 	if _, err := a.awaitPrepared(ctx, func() {}); !errors.Is(err, context.Canceled) || errors.Is(err, record.ErrUnavailable) {

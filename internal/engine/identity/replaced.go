@@ -111,3 +111,14 @@ func (e Evidence) Rivals(version string) (rivals []Replaced) {
 	}
 	return rivals
 }
+
+// KnownIDs returns the identities of all collections in the record.
+func KnownIDs(d upgradestate.Deployment) []string {
+	var known []string
+	for _, ns := range d.Namespaces {
+		for _, k := range ns.Kinds {
+			known = append(known, k.ID)
+		}
+	}
+	return known
+}

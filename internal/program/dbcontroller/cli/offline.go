@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"dbcontroller.dev/internal/control/controller"
+	"dbcontroller.dev/internal/control/controller/keys"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/internal/engine/identity"
@@ -232,7 +232,7 @@ func (o *offline) keysLack(ctx context.Context) string {
 	if err != nil {
 		return fmt.Sprintf("the keys of the records of %s are unknown: %v", o.old, err)
 	}
-	lack, err := controller.KeysLack(ctx, o.store, e.Sealer(), o.old, filepath.Base(o.config), db.KeysHere())
+	lack, err := keys.Lack(ctx, o.store, e.Sealer(), o.old, filepath.Base(o.config), db.KeysHere())
 	if err != nil {
 		return err.Error()
 	}

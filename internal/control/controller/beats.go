@@ -1,0 +1,195 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller.dev/internal/base/reconcile"
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/engine/collections"
+	"dbcontroller.dev/internal/engine/identity"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
+)
+
+// A database that is restored from a backup loses work that etcd records as done. Controllers count
+// beats in each database (identity.Pulse): a low count reveals a restore. If the version does not
+// serve, its data are made anew automatically. If it serves, a person decides which data count.
+
+// beatEvery is the interval at which the leader counts if nothing else does. A shorter interval
+// detects a restore earlier. No restore goes undetected.
+const beatEvery = time.Second
+
+// beats counts in each database, and handles the databases that were restored.
+type beats struct {
+	*connections
+	cfg         Settings
+	opts        *Options
+	registry    *transform.Registry
+	deployment  *deployment.Store
+	collections *collections.Maintainer
+	pulses      pulses
+	log         *zap.Logger
+}
+
+// pulses holds this process's Pulse of each version, and the time of its last beat.
+type pulses struct {
+	dealing chan struct{} // held while this process handles a restored database
+
+	mu sync.Mutex
+	of map[string]*identity.Pulse
+	at map[string]time.Time
+}
+
+func (p *pulses) get(b *beats, version string, db record.Marker) *identity.Pulse {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of == nil {
+		p.of = map[string]*identity.Pulse{}
+	}
+	if p.of[version] == nil {
+		p.of[version] = b.pulse(version, db)
+	}
+	return p.of[version]
+}
+
+func (b *beats) pulse(version string, db record.Marker) *identity.Pulse {
+	return &identity.Pulse{Owner: record.Owner{Deployment: b.deployment.Name(), Version: version}, DB: db, Beats: b.deployment}
+}
+
+func (p *pulses) counted(version string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.at == nil {
+		p.at = map[string]time.Time{}
+	}
+	p.at[version] = time.Now()
+}
+
+// since returns the time since this process last counted in a version's database.
+func (p *pulses) since(version string) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Since(p.at[version])
+}
+
+// beat increments the beat of a version's database. If the database was restored, beat handles that.
+// It still returns an error, because the work that the caller was about to confirm is lost.
+func (b *beats) beat(ctx context.Context, version string) error {
+	if b.opts.reads || b.opts.alone {
+		return nil // the real databases must not change; scratch ones do not survive
+	}
+	db := b.namespaces[version]
+	return b.beatBy(ctx, b.pulses.get(b, version, db), db)
+}
+
+func (b *beats) beatBy(ctx context.Context, pulse *identity.Pulse, db record.Namespace) error {
+	version := pulse.Owner.Version
+	d, err := b.deployment.Get(ctx)
+	if err != nil {
+		return err
+	}
+	if ns, known := d.Namespace(version); !known || ns.Identity.Database == "" || upgradestate.Retired(d, version) {
+		return nil // retired, or not yet confirmed as the recorded database
+	}
+	return b.deal(ctx, pulse, db, pulse.Beat(ctx))
+}
+
+// lives increments the beats in both databases of a direction, before work counts as done.
+func (b *beats) lives(ctx context.Context, versions ...string) error {
+	var g errgroup.Group // without a shared context: one failure must not cancel the other beat
+	for _, v := range versions {
+		g.Go(func() error {
+			return upgradestate.Blocked(upgradestate.BlockIdentity, upgradestate.BlockPlace{Version: v}, b.beat(ctx, v))
+		})
+	}
+	return g.Wait()
+}
+
+// counts increments the beats in every open database, while this controller leads.
+func (b *beats) counts(ctx context.Context) error {
+	if b.opts.reads || b.opts.alone {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for _, db := range b.cfg.Databases {
+		g.Go(func() error { return b.countsIn(ctx, db.Version) })
+	}
+	return g.Wait()
+}
+
+func (b *beats) countsIn(ctx context.Context, version string) error {
+	tick := time.NewTicker(beatEvery)
+	defer tick.Stop()
+	var failing reconcile.Complaint // a database may be away for long: log each problem once
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		d, err := b.deployment.Get(ctx)
+		ns, known := d.Namespace(version)
+		// A closed database must not be opened only to count in it.
+		if err != nil || !known || ns.Identity.Database == "" || upgradestate.Retired(d, version) || !b.databases[version].Opened() {
+			continue
+		}
+		err = b.lookAgain(ctx, d, version)
+		// Work of the engines beats as well. Another beat so soon would tell nothing new.
+		if err == nil && b.pulses.since(version) >= beatEvery {
+			err = b.beat(ctx, version)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case elsewhere(err):
+			return err
+		case err == nil:
+			failing.Over()
+		case failing.News(err):
+			b.log.Warn("cannot confirm that the database is unchanged", zap.String("version", version), zap.Error(err))
+		}
+	}
+}
+
+// counted writes the marks of a switch, and checks a last time that no database was restored.
+type counted struct {
+	identity.Keeper
+	beats *beats
+}
+
+// BeforeFlip writes the marks and the beats at the same time, so that the beats do not lengthen the
+// switch.
+func (c counted) BeforeFlip(ctx context.Context, d upgradestate.Deployment) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.Keeper.BeforeFlip(ctx, d) })
+	g.Go(func() error { return c.beats.lives(ctx, d.CurrentVersion, d.Upgrade.TargetVersion) })
+	return g.Wait()
+}
+
+// claim notes in a version's database that controllers with this etcd use it. It returns an error
+// if controllers with another etcd use it.
+func (b *beats) claim(ctx context.Context, version string, use func(*identity.Pulse, context.Context) error) error {
+	if b.opts.reads || b.opts.alone {
+		return nil
+	}
+	err := use(b.pulses.get(b, version, b.namespaces[version]), ctx)
+	var restored *identity.RestoredError
+	if errors.As(err, &restored) {
+		return nil // the next beat handles it
+	}
+	return err
+}
+
+// elsewhere reports whether an error means that controllers with another etcd use the database.
+func elsewhere(err error) bool {
+	var e *identity.ElsewhereError
+	return errors.As(err, &e)
+}

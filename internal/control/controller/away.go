@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"dbcontroller.dev/internal/engine/identity"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )
@@ -66,7 +67,8 @@ func (a *App) backDatabase(d upgradestate.Deployment) (string, Connection) {
 	return last.From, a.databases[last.From]
 }
 
-// lookAtBack returns an error if an open database does not answer. A closed one has a Problem.
+// lookAtBack returns an error if an open database does not answer, or if it is lost. A closed one has
+// a Problem.
 func (a *App) lookAtBack(ctx context.Context, version string, db Connection) error {
 	if !db.Opened() {
 		return nil
@@ -75,7 +77,13 @@ func (a *App) lookAtBack(ctx context.Context, version string, db Connection) err
 	defer cancel()
 	_, err := db.Marks(bounded)
 	switch {
-	case err == nil, ctx.Err() != nil:
+	case err == nil:
+		// A dropped database answers as well, and so does an empty server in its place.
+		if lost := identity.Same(bounded, a.deployment, map[string]record.Marker{version: db}); identity.IsLost(lost) {
+			return lost
+		}
+		return nil
+	case ctx.Err() != nil:
 		return nil
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, record.ErrUnavailable), a.backend.Unavailable(err):
 		return fmt.Errorf("database of %s does not answer: %w", version, err)

@@ -317,7 +317,7 @@ func TestRecoverStartsOver(t *testing.T) {
 	}
 	// What is lost is passive: a controller says so, and goes on.
 	again := s.controller("again", breakPoint{}).listening(ctx)
-	s.saysLost(ctx, again, "v2", "v1")
+	s.saysLost(ctx, again, "v2", "v1", "if it is lost for good, stop all processes and run 'dbcontroller recover'")
 	if code := again.terminate(patience); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
@@ -358,7 +358,7 @@ func TestRecoverStartsOver(t *testing.T) {
 	}
 	s.forget(later)
 	last := s.controller("last", breakPoint{}).listening(ctx)
-	s.saysLost(ctx, last, "v1", "v2")
+	s.saysLost(ctx, last, "v1", "v2", "'dbcontroller complete --version v1', or stop all processes and run 'dbcontroller recover'")
 	if code := last.terminate(patience); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
@@ -375,11 +375,11 @@ func TestRecoverStartsOver(t *testing.T) {
 }
 
 // saysLost waits until readiness, the API and metrics say that the database of a passive version is
-// lost, while an application that asks now gets the place of the served one.
-func (s *system) saysLost(ctx context.Context, c *child, lost, served string) {
+// lost, and what helps, while an application that asks now gets the place of the served one.
+func (s *system) saysLost(ctx context.Context, c *child, lost, served, helps string) {
 	s.t.Helper()
 	names := func(text string) bool {
-		return strings.Contains(text, "database of "+lost) && strings.Contains(text, "it is empty or the wrong database")
+		return strings.Contains(text, "database of "+lost) && strings.Contains(text, "it is empty or the wrong database") && strings.Contains(text, helps)
 	}
 	_, operator := c.addresses()
 	eventually(ctx, s.t, "the controller says that "+lost+" is lost, and serves "+served, func() error {

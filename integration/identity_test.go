@@ -295,8 +295,9 @@ func TestRecover(t *testing.T) {
 	}
 }
 
-// TestRecoverStartsOver: before the first switch a new version's database may be dropped; the
-// deployment is rebuilt without it, and copies anew.
+// TestRecoverStartsOver: the database of the version that is not served is lost, before the first
+// switch and after it. Controllers serve the other one, and 'recover' rebuilds the deployment
+// without the lost database, which is copied anew.
 func TestRecoverStartsOver(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -316,7 +317,7 @@ func TestRecoverStartsOver(t *testing.T) {
 	}
 	// What is lost is passive: a controller says so, and goes on.
 	again := s.controller("again", breakPoint{}).listening(ctx)
-	s.saysLost(ctx, again, "v2", "v1")
+	s.saysLost(ctx, again, "v2", "v1", "if it is lost for good, stop all processes and run 'dbcontroller recover'")
 	if code := again.terminate(patience); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
@@ -327,20 +328,58 @@ func TestRecoverStartsOver(t *testing.T) {
 	if r.code != 0 || !strings.Contains(r.stderr, "note: v2 is left out") {
 		t.Fatalf("%+v", r)
 	}
-	s.controller("later", breakPoint{}).ready(ctx)
+	later := s.controller("later", breakPoint{}).ready(ctx)
 	s.begin(ctx)
 	s.await(ctx, "the flip", flipped("v2"))
 	if n, err := s.db["v2"].Collection(packagesKind).CountDocuments(ctx, bson.D{}); err != nil || n != 10 {
 		t.Errorf("v2 has %d documents of 10 (%v)", n, err)
 	}
+
+	// The old version's database is lost after the switch, under a running controller and then with
+	// none. The new version is served, and a rollback has to copy everything.
+	d := s.await(ctx, "the old version to follow", func(d upgradestate.Deployment) bool { return flipped("v2")(d) && upgradestate.ReverseSynced(d) })
+	s.awaitMarked(ctx, d.Epoch)
+	if err := drop(ctx, s.db["v1"]); err != nil {
+		t.Fatal(err)
+	}
+	eventually(ctx, t, "the rollback is not said to be safe", func() error {
+		res, err := s.apis()[0].GetDeployment(ctx, connect.NewRequest(&dbv1.GetDeploymentRequest{}))
+		if err != nil {
+			return err
+		}
+		if safe := res.Msg.GetRollbackSafe(); safe.GetSafe() || !strings.Contains(safe.GetReason(), "the database of v1 cannot be used now") {
+			return fmt.Errorf("said is %v", safe)
+		}
+		return nil
+	})
+	insert(ctx, s, "v2", packageDoc("v2", "since", 2))
+	if code := later.terminate(patience); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	s.forget(later)
+	last := s.controller("last", breakPoint{}).listening(ctx)
+	s.saysLost(ctx, last, "v1", "v2", "'dbcontroller complete --version v1', or stop all processes and run 'dbcontroller recover'")
+	if code := last.terminate(patience); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	s.forget(last)
+	if r := s.recovered(ctx); r.code != 0 || !strings.Contains(r.stderr, "note: v1 is left out") {
+		t.Fatalf("%+v", r)
+	}
+	s.controller("back", breakPoint{}).ready(ctx)
+	s.beginTo(ctx, "v1")
+	s.await(ctx, "the flip back", flipped("v1"))
+	if n, err := s.db["v1"].Collection(packagesKind).CountDocuments(ctx, bson.D{}); err != nil || n != 11 {
+		t.Errorf("v1 has %d documents of 11 (%v)", n, err)
+	}
 }
 
 // saysLost waits until readiness, the API and metrics say that the database of a passive version is
-// lost, while an application that asks now gets the place of the served one.
-func (s *system) saysLost(ctx context.Context, c *child, lost, served string) {
+// lost, and what helps, while an application that asks now gets the place of the served one.
+func (s *system) saysLost(ctx context.Context, c *child, lost, served, helps string) {
 	s.t.Helper()
 	names := func(text string) bool {
-		return strings.Contains(text, "database of "+lost) && strings.Contains(text, "it is empty or the wrong database")
+		return strings.Contains(text, "database of "+lost) && strings.Contains(text, "it is empty or the wrong database") && strings.Contains(text, helps)
 	}
 	_, operator := c.addresses()
 	eventually(ctx, s.t, "the controller says that "+lost+" is lost, and serves "+served, func() error {

@@ -314,8 +314,16 @@ func TestOfflineRollbackDropped(t *testing.T) {
 	// None starts again, for it could serve nothing, and it says the same.
 	s.refusesToRun(ctx, nil, ways...)
 	s.rollsBackToFollowed(ctx, func() {}, "it is empty or the wrong database")
-	// The lost database does not keep controllers from starting.
-	s.saysLost(ctx, s.controller("later", breakPoint{}).listening(ctx), "v2", "v1")
+	// The lost database does not keep controllers from starting. They get rid of it while they run.
+	later := s.controller("later", breakPoint{}).listening(ctx)
+	s.saysLost(ctx, later, "v2", "v1", "give it up with 'dbcontroller complete --version v2'")
+	d, err := s.record.Get(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.complete(ctx, d, "v2", 0)
+	s.await(ctx, "the end of v2", func(d upgradestate.Deployment) bool { return slices.Contains(d.Retired, "v2") })
+	later.ready(ctx)
 }
 
 // TestOfflineRollbackFollowed: the new version's server is dead, or an empty one answers at its address,

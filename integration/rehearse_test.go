@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -88,12 +89,13 @@ func TestRehearse(t *testing.T) {
 }
 
 // insertOrders gives v1 orders with two lines each. The _id of a line is its last field, as Mongoose
-// writes it, or its first one.
+// writes it, or its first one. That of every second order is a symbol, which an index takes for a string.
 func (s *system) insertOrders(ctx context.Context, n int) {
 	s.t.Helper()
 	docs := make([]any, n)
 	for i := range docs {
-		docs[i] = bson.D{{Key: "_id", Value: bson.NewObjectID()}, {Key: "lines", Value: bson.A{
+		id := []any{bson.NewObjectID(), bson.Symbol(fmt.Sprint("order ", i))}[i%2]
+		docs[i] = bson.D{{Key: "_id", Value: id}, {Key: "lines", Value: bson.A{
 			bson.D{{Key: "n", Value: 1}, {Key: "_id", Value: bson.NewObjectID()}},
 			bson.D{{Key: "_id", Value: bson.NewObjectID()}, {Key: "n", Value: 2}},
 		}}}

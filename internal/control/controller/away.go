@@ -11,6 +11,7 @@ import (
 
 	"dbcontroller.dev/internal/control/controller/recordloop"
 	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/engine/identity"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )
@@ -81,7 +82,8 @@ func (w *wayBack) backDatabase(d upgradestate.Deployment) (string, Connection) {
 	return last.From, w.databases[last.From]
 }
 
-// lookAtBack returns an error if an open database does not answer. A closed one has a Problem.
+// lookAtBack returns an error if an open database does not answer, or if it is lost. A closed one has
+// a Problem.
 func (w *wayBack) lookAtBack(ctx context.Context, version string, db Connection) error {
 	if !db.Opened() {
 		return nil
@@ -90,7 +92,13 @@ func (w *wayBack) lookAtBack(ctx context.Context, version string, db Connection)
 	defer cancel()
 	_, err := db.Marks(bounded)
 	switch {
-	case err == nil, ctx.Err() != nil:
+	case err == nil:
+		// A dropped database answers as well, and so does an empty server in its place.
+		if lost := identity.Same(bounded, w.deployment, map[string]record.Marker{version: db}); identity.IsLost(lost) {
+			return lost
+		}
+		return nil
+	case ctx.Err() != nil:
 		return nil
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, record.ErrUnavailable), w.backend.Unavailable(err):
 		return fmt.Errorf("database of %s does not answer: %w", version, err)

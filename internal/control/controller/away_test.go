@@ -7,14 +7,17 @@ import (
 	"strings"
 	"testing"
 
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/coord/memcoord"
 	"dbcontroller.dev/record"
 	us "dbcontroller.dev/upgradestate"
 )
 
-// deafConnection is an open database that answers with an error.
+// deafConnection is an open database that answers with an error, or with its identity.
 type deafConnection struct {
 	Connection
 	err error
+	id  record.Identity
 }
 
 func (deafConnection) Opened() bool                                   { return true }
@@ -22,15 +25,28 @@ func (deafConnection) Problem() error                                 { return n
 func (c deafConnection) Marks(context.Context) ([]record.Mark, error) { return nil, c.err }
 func (awayConnection) Opened() bool                                   { return false }
 
+func (c deafConnection) Identity(context.Context) (record.Identity, error) { return c.id, c.err }
+func (c deafConnection) Claims(context.Context) ([]record.Claim, error)    { return nil, c.err }
+
 // shutBackend knows no error of its own as temporary.
 type shutBackend struct{ Backend }
 
 func (shutBackend) Unavailable(error) bool { return false }
 
 // TestBackAway: a controller knows of a database that a rollback needs whether it answers, if it
-// never opened and if it went away later.
+// never opened and if it went away later, and whether it was dropped.
 func TestBackAway(t *testing.T) {
 	t.Parallel()
+	own := record.Identity{Cluster: "c", Database: "d"}
+	known := deployment.New(memcoord.New(), "services/a/deployments/b", deployment.Config{})
+	if _, err := known.Create(t.Context(), "v2", 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := known.Apply(t.Context(), us.AnnounceNamespace{Namespace: us.Namespace{
+		Version: "v1", Location: "mem:v1", Identity: us.Identity{Cluster: own.Cluster, Database: own.Database},
+	}}); err != nil {
+		t.Fatal(err)
+	}
 	switched := us.Deployment{CurrentVersion: "v2", LastSwitch: &us.Switch{From: "v1", To: "v2"}}
 	retired := switched
 	retired.Retired = []string{"v1"}
@@ -44,7 +60,9 @@ func TestBackAway(t *testing.T) {
 		{name: "it never opened", d: switched, v1: awayConnection{}, want: "no primary"},
 		{name: "it went away", d: switched, v1: deafConnection{err: fmt.Errorf("%w: no primary now", record.ErrUnavailable)}, want: "database of v1 does not answer: "},
 		{name: "it hangs", d: switched, v1: deafConnection{err: context.DeadlineExceeded}, want: "database of v1 does not answer: "},
-		{name: "it answers", d: switched, v1: deafConnection{}},
+		{name: "it answers", d: switched, v1: deafConnection{id: own}},
+		{name: "it was dropped", d: switched, v1: deafConnection{}, want: "database of v1: it is empty or the wrong database"},
+		{name: "another one answers", d: switched, v1: deafConnection{id: record.Identity{Cluster: "c", Database: "e"}}, want: "database of v1: it is database e in cluster c"},
 		{name: "it answers with another error", d: switched, v1: deafConnection{err: errors.New("not authorized")}},
 		{name: "before any switch", d: us.Deployment{CurrentVersion: "v2"}, v1: awayConnection{}},
 		{name: "it is retired", d: retired, v1: awayConnection{}},
@@ -52,7 +70,7 @@ func TestBackAway(t *testing.T) {
 		{name: "it is not configured", d: us.Deployment{CurrentVersion: "v2", LastSwitch: &us.Switch{From: "v0", To: "v2"}}, v1: awayConnection{}},
 	} {
 		w := &wayBack{
-			cfg:         Settings{Databases: []Database{{Version: "v1", Disabled: tc.disabled}, {Version: "v2"}}},
+			deployment: known, cfg:         Settings{Databases: []Database{{Version: "v1", Disabled: tc.disabled}, {Version: "v2"}}},
 			connections: &connections{databases: map[string]Connection{"v1": tc.v1, "v2": deafConnection{}}}, backend: shutBackend{},
 		}
 		if version, db := w.backDatabase(tc.d); db != nil {

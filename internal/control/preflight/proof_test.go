@@ -43,14 +43,16 @@ func TestProof(t *testing.T) {
 }
 
 // TestProofOfInnerIDs: list items become records under their own _id, which is not their first field.
-// The database moves it there, and that is no difference.
+// The database moves it there, and that is no difference. Some of these values, and of those of the
+// records, are symbols.
 func TestProofOfInnerIDs(t *testing.T) {
 	t.Parallel()
 	docs := make([]any, 20)
 	for i := range docs {
-		docs[i] = bson.D{{Key: "_id", Value: i}, {Key: "lines", Value: bson.A{
+		id := []any{i, bson.Symbol(fmt.Sprint(i))}[i%2]
+		docs[i] = bson.D{{Key: "_id", Value: id}, {Key: "lines", Value: bson.A{
 			bson.D{{Key: "n", Value: 1}, {Key: "_id", Value: fmt.Sprint(i, " last")}},
-			bson.D{{Key: "_id", Value: fmt.Sprint(i, " first")}, {Key: "n", Value: 2}},
+			bson.D{{Key: "_id", Value: bson.Symbol(fmt.Sprint(i, " first"))}, {Key: "n", Value: 2}},
 		}}}
 	}
 	w := newProofWorld(t, nil, nil, docs, ordersSpec(t, `lens: 1

@@ -177,8 +177,8 @@ func (f facts) isMeant(d upgradestate.Deployment, ns upgradestate.Namespace) str
 	const correct = "correct its endpoint, or its database or prefix, in dbs of the configuration"
 	switch {
 	case f.identity.Database == "":
-		return fmt.Sprintf("it is empty or the wrong database: %s was never in it, and the deployment uses database %s in cluster %s (%s): %s",
-			d.Name, ns.Identity.Database, known(ns.Identity.Cluster), ns.Hosts, correct)
+		return fmt.Sprintf("it is empty or the wrong database: %s was never in it, and the deployment uses database %s in cluster %s (%s): %s%s",
+			d.Name, ns.Identity.Database, known(ns.Identity.Cluster), ns.Hosts, correct, withoutIt(d, ns.Version))
 	case f.identity.Differs(ns.Identity):
 		return fmt.Sprintf("it is database %s in cluster %s, but the deployment uses %s in cluster %s (%s): %s",
 			f.identity.Database, known(f.identity.Cluster), ns.Identity.Database, known(ns.Identity.Cluster), ns.Hosts, correct)
@@ -203,6 +203,20 @@ func (f facts) isMeant(d upgradestate.Deployment, ns upgradestate.Namespace) str
 		}
 	}
 	return ""
+}
+
+// withoutIt names the commands that go on without the lost database of a version that is not served.
+// Callers know what goes on without that of the current version.
+func withoutIt(d upgradestate.Deployment, version string) string {
+	const again = "stop all processes and run 'dbcontroller recover', after which an upgrade copies it again"
+	switch {
+	case version == d.CurrentVersion:
+		return ""
+	case d.LastSwitch == nil: // nothing can be retired yet
+		return "; if it is lost for good, " + again
+	default:
+		return fmt.Sprintf("; if it is lost for good, give it up with 'dbcontroller complete --version %s', or %s", version, again)
+	}
 }
 
 // lacks reports whether the database is not the namespace's own, or lacks a known collection. A

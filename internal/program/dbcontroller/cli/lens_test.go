@@ -101,6 +101,9 @@ func TestLensOutputIsAsReviewed(t *testing.T) {
 		{name: "lint-several", line: "lint " + several, err: "lens lint: 6 records fail; 1 key collides"},
 		{name: "lint-json", line: "lint --json " + several, err: "lens lint: 6 records fail; 1 key collides"},
 		{name: "lint-twice", line: "lint testdata/lens/nothing.yaml --sample -", stdin: `{"_id": "a"} {"_id": "a"}`, err: "lens lint: 1 key collides"},
+		// MongoDB's index takes each of these pairs for one _id.
+		{name: "lint-equal-ids", line: "lint testdata/lens/nothing.yaml --sample -",
+			stdin: `{"_id": "a"} {"_id": {"$symbol": "a"}} {"_id": 1} {"_id": {"$numberDouble": "1.0"}} {"_id": {"$symbol": "b"}}`, err: "lens lint: 2 keys collide"},
 		{name: "lint-no-sample", line: "lint testdata/lens/orders.yaml"},
 		{name: "lint-wrong", line: "lint testdata/lens/bad.yaml testdata/lens/orders.yaml", err: "lens lint: 3 errors in testdata/lens/bad.yaml"},
 		{name: "lint-wrong-and-none", line: "lint --json none.yaml testdata/lens/bad2.yaml testdata/lens/bad.yaml", err: "lens lint: 4 errors in none.yaml and 1 more"},
@@ -118,6 +121,7 @@ func TestLensOutputIsAsReviewed(t *testing.T) {
 		{name: "lint-inner-ids", line: "lint " + innerIDs},
 		{name: "try-inner-ids", line: "try testdata/lens/carts.yaml", stdin: cartRecord},
 		{name: "try-inner-object-ids", line: "try testdata/lens/cartids.yaml", stdin: cartOfObjectIDs},
+		{name: "try-symbols", line: "try testdata/lens/carts.yaml", stdin: cartOfSymbols},
 		{name: "diff-inner-ids", line: "diff --show 1 " + innerIDs},
 		{name: "diff-packages", line: "diff " + packagesLens + " --limit 200 --show 1 --sample " + packagesSample},
 		{name: "diff-several", line: "diff --show 1 " + several, err: "lens diff: 6 records fail: 'dbcontroller lens lint' shows why"},
@@ -145,6 +149,7 @@ func TestLensOutputIsAsReviewed(t *testing.T) {
 const (
 	secretRecord    = `{"_id":"projects/p1/secrets/db","name":"projects/p1/secrets/db","revision":{"$numberLong":"3"},"expires_at":{"$numberLong":"1767225600"},"owner":"storage/kim"}`
 	cartOfObjectIDs = `{"_id":{"$oid":"655f1e5e0000000000000001"},"lines":[{"sku":"a","_id":{"$oid":"655f1e5e0000000000000011"}},{"_id":{"$oid":"655f1e5e0000000000000012"},"sku":"b"}]}`
+	cartOfSymbols   = `{"_id":{"$symbol":"carts/1"},"lines":[{"sku":"a","_id":{"$symbol":"l1"}},{"_id":{"$symbol":"l2"},"sku":"b"}]}`
 	cartRecord      = `{"_id":"carts/1","lines":[{"sku":"a","_id":"l1"},{"_id":"l2","sku":"b"},{"sku":"c","n":2,"_id":"l3","tail":true}]}`
 	orderRecord     = `{"_id":"orders/1","legacy":"x","lines":[{"sku":"a","n":1},{"sku":"b","n":{"$numberLong":"2"}}]}`
 )

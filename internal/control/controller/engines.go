@@ -13,7 +13,6 @@ import (
 
 	"dbcontroller.dev/internal/base/reconcile"
 	"dbcontroller.dev/internal/engine/verify"
-	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/upgradestate"
 )
@@ -22,38 +21,45 @@ import (
 type engines struct {
 	mu      sync.Mutex
 	now     *syncer.Engine
+	all     []*syncer.Engine // now, and engines of ended directions that watch for late deletes
 	problem error
 	stopped []syncer.Progress // progress of shards, as published when sync stopped with problem
 }
 
-// replace sets the running engine. The earlier engine may still watch for late deletes, and hands
-// them over to the new one.
+// replace sets the running engine. The earlier engine may still watch for late deletes, and stops
+// publishing.
 func (e *engines) replace(now *syncer.Engine) {
 	e.mu.Lock()
 	before := e.now
 	e.now, e.problem, e.stopped = now, nil, nil
+	e.all = append(e.all, now)
 	e.mu.Unlock()
 	// Not under e.mu, because HandOver takes the lock of an engine.
 	if before != nil {
-		before.HandOver(now)
+		before.HandOver()
 	}
 }
 
-// late returns the late-delete counter of the running engine, for its successor. It returns nil if
-// no engine runs.
-func (e *engines) late() func(shard int) int64 {
+// late returns the late deletes of a shard that other engines than but have counted.
+func (e *engines) late(shard int, but *syncer.Engine) (n int64) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.now == nil {
-		return nil
+	all := slices.Clone(e.all)
+	e.mu.Unlock()
+	// Not under e.mu, because LateDeletes takes the lock of an engine.
+	for _, x := range all {
+		if x != but {
+			n += x.LateDeletes(shard)
+		}
 	}
-	return e.now.LateDeletes
+	return n
 }
 
-// end records that an engine has ended, and why. It ignores an engine that was replaced.
+// end records that an engine has ended, and why. It ignores the reason of an engine that was
+// replaced.
 func (e *engines) end(ended *syncer.Engine, problem error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.all = slices.DeleteFunc(e.all, func(x *syncer.Engine) bool { return x == ended })
 	if e.now == ended {
 		e.now, e.problem = nil, problem
 	}
@@ -209,8 +215,7 @@ func (a *App) watchLate(ctx context.Context, g *errgroup.Group, owned *ownership
 	// active.
 	ended.Epoch, ended.CurrentVersion = d.Epoch-1, last.From
 	source, _ := d.Namespace(last.From)
-	passes := func(k upgradestate.Kind) bool { return k.Fixed && k.Fence == string(record.FenceValidator) }
-	if last.Snapshot || a.namespaces[last.From] == nil || a.namespaces[last.To] == nil || !slices.ContainsFunc(source.Kinds, passes) {
+	if last.Snapshot || a.namespaces[last.From] == nil || a.namespaces[last.To] == nil || !slices.ContainsFunc(source.Kinds, syncer.PassesDeletes) {
 		return nil
 	}
 	mine := owned.subscribe()
@@ -281,7 +286,8 @@ func (a *App) newEngine(owned *subscription, d upgradestate.Deployment, to strin
 	if a.opts.reads {
 		followed = nil // the source's own controllers follow replacements
 	}
-	e := syncer.New(syncer.Parts{
+	var e *syncer.Engine
+	e = syncer.New(syncer.Parts{
 		Source: source, Target: target, Direction: dir, Deployments: a.deployment, Journal: a.deployment,
 		Ownership: owned, Comparer: verify.New(source, target, dir), Lease: a.pool.Lease, Log: a.log,
 		TargetLacks: func() string { return a.collections.Lacks(d.Epoch, to) },
@@ -289,7 +295,7 @@ func (a *App) newEngine(owned *subscription, d upgradestate.Deployment, to strin
 		Lives: func(ctx context.Context) error { return a.lives(ctx, d.CurrentVersion, to) },
 	}, syncer.Config{
 		Owner: a.opts.ID, Epoch: d.Epoch, Ring: d.RingSize, Workers: a.cfg.Copy.Workers, Page: a.cfg.Copy.Page,
-		Copy: a.copies(d, to), Snapshot: toSnapshot(d), LateDeletes: a.engines.late(),
+		Copy: a.copies(d, to), Snapshot: toSnapshot(d), LateDeletes: func(shard int) int64 { return a.engines.late(shard, e) },
 		ShowValues: a.cfg.ShowValues, LagBound: a.cfg.Switch.MaxLag,
 	})
 	a.engines.replace(e)

@@ -52,7 +52,7 @@ type Config struct {
 	// ShowValues includes record values in the errors of parked entries. The coordination store
 	// keeps them, and everyone with access to the deployment can read them.
 	ShowValues bool
-	// LateDeletes returns the number of late deletes that the previous direction's engine has
+	// LateDeletes returns the number of late deletes that the engines of ended directions have
 	// counted in a shard. This engine adds it to its progress. Nil counts none.
 	LateDeletes func(shard int) int64
 }
@@ -155,10 +155,8 @@ type Engine struct {
 	// own holds this engine's writes that the target's stream has not delivered yet.
 	own account
 
-	published   []Progress
-	next        *Engine      // engine of the next direction; it publishes progress now
-	deleted     []lateDelete // late deletes for next to restore
-	deletedSize int          // approximate bytes of deleted
+	published  []Progress
+	handedOver bool // another engine publishes progress now
 	// wake receives a token when housekeeping has work that should not wait for its tick: a new
 	// step of the upgrade, a copied shard, a fence of loaders.
 	wake chan struct{}
@@ -242,14 +240,11 @@ func New(p Parts, cfg Config) *Engine {
 }
 
 // HandOver makes the engine stop publishing progress after its direction has ended. From then on
-// next publishes: its progress includes the LateDeletes of this engine, and it restores records
-// that late deletes have removed.
-func (e *Engine) HandOver(next *Engine) {
+// another engine publishes, and its progress includes the LateDeletes of this one.
+func (e *Engine) HandOver() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.next = next
-	e.announce()
-	e.cfg.LateDeletes = nil // lets the engine before this one be freed
+	e.handedOver = true
 }
 
 // LateDeletes returns the number of deletes that passed a fence of the validator class in an owned
@@ -290,7 +285,6 @@ func (e *Engine) Run(parent context.Context) error {
 		g.Go(func() error { return e.watchTarget(ctx) })
 		g.Go(func() error { return e.housekeep(ctx) })
 		g.Go(func() error { return e.keep(ctx) })
-		g.Go(func() error { return e.restoreDeleted(ctx) })
 		for range e.cfg.Workers {
 			g.Go(func() error { return e.bulkWorker(ctx) })
 		}

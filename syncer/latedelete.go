@@ -2,23 +2,58 @@ package syncer
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"go.uber.org/zap"
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
 )
 
-// lateDelete is a delete after the fence of a fixed-name kind, under a fence class that lets
-// deletes through.
+// This file counts late deletes: deletes after the fence of a fixed-name kind, under a fence class
+// that lets deletes through. Before the flip they are changes like others. After it the engine of
+// the direction back takes them for foreign writes to its target, and restores the records. The
+// engine of the ended direction only counts them, also while there is no way back.
+
+// PassesDeletes reports whether the fence of a kind lets deletes through.
+func PassesDeletes(k upgradestate.Kind) bool {
+	return k.Fixed && k.Fence == string(record.FenceValidator)
+}
+
+// lateDelete is a delete after the fence.
 type lateDelete struct {
 	shard *shard
 	kind  string
 	key   record.Key
+	// doubtful means that the stream does not show whether another client or the reverse sync made
+	// the delete.
+	doubtful bool
+}
+
+// sourceChanges opens the changes of the source. origins reports whether they show their origin.
+// Before the flip no controller writes to the source, so origins do not matter. After it the reverse
+// sync writes to the source, and only late deletes matter.
+func (e *Engine) sourceChanges(ctx context.Context, from record.Position) (stream record.Stream, origins bool, err error) {
+	e.mu.Lock()
+	over := e.over()
+	e.mu.Unlock()
+	if !over {
+		stream, err = e.Source.Watch(ctx, from, e.Direction.SourceKinds())
+		return stream, false, err
+	}
+	toks, err := e.sourceTokens(ctx)
+	if err != nil {
+		return nil, true, err
+	}
+	source, _ := e.current().Namespace(e.Direction.From())
+	for kind := range toks {
+		if k, _ := source.Kind(kind); !PassesDeletes(k) {
+			delete(toks, kind)
+		}
+	}
+	stream, err = e.Source.Follow(ctx, from, toks)
+	return stream, true, err
 }
 
 // foreignDeletes counts late deletes by other clients, by shard. After the flip the reverse sync
@@ -26,18 +61,47 @@ type lateDelete struct {
 // epoch and do not count.
 func (e *Engine) foreignDeletes(ctx context.Context, late []lateDelete, notBefore record.Version) (map[*shard]int64, error) {
 	foreign := map[*shard]int64{}
+	var passed, doubtful []lateDelete
+	for _, l := range late {
+		if l.doubtful {
+			doubtful = append(doubtful, l)
+		} else {
+			passed = append(passed, l)
+		}
+	}
+	ours, err := e.deletedBack(ctx, doubtful, notBefore)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range doubtful {
+		if !ours[recordName{l.kind, l.key}] {
+			passed = append(passed, l)
+		}
+	}
+	for _, l := range passed {
+		foreign[l.shard]++
+	}
+	if len(passed) > 0 { // one line, since one command may have deleted thousands
+		e.Log.Warn("deletes passed the fence", zap.Int("count", len(passed)), zap.String("kind", passed[0].kind), zap.Stringer("such as", passed[0].key))
+	}
+	return foreign, nil
+}
+
+type recordName struct {
+	kind string
+	key  record.Key
+}
+
+// deletedBack returns the records whose guards show that the reverse sync has written them.
+func (e *Engine) deletedBack(ctx context.Context, late []lateDelete, notBefore record.Version) (map[recordName]bool, error) {
+	ours := map[recordName]bool{}
 	if len(late) == 0 {
-		return foreign, nil
+		return ours, nil
 	}
 	src, err := e.sourceTokens(ctx)
 	if err != nil {
 		return nil, err
 	}
-	type name struct {
-		kind string
-		key  record.Key
-	}
-	ours := map[name]bool{}
 	// Tombstones are read no older than the batch, so that a tombstone of the reverse sync is
 	// visible.
 	err = transform.Each(&e.sizes, late, func(run []lateDelete, bytes int) error {
@@ -48,7 +112,7 @@ func (e *Engine) foreignDeletes(ctx context.Context, late []lateDelete, notBefor
 		snap, err := e.Source.Read(ctx, req)
 		for _, r := range snap.Records {
 			if err == nil && r.Guard.Epoch > e.cfg.Epoch {
-				ours[name{r.Kind, r.Key}] = true
+				ours[recordName{r.Kind, r.Key}] = true
 			}
 		}
 		return err
@@ -56,81 +120,5 @@ func (e *Engine) foreignDeletes(ctx context.Context, late []lateDelete, notBefor
 	if err != nil {
 		return nil, fmt.Errorf("read guards of late deletes: %w", err)
 	}
-	var passed []lateDelete
-	for _, l := range late {
-		if !ours[name{l.kind, l.key}] {
-			foreign[l.shard]++
-			passed = append(passed, l)
-		}
-	}
-	if len(passed) > 0 { // one line, since one command may have deleted thousands
-		e.Log.Warn("deletes passed the fence", zap.Int("count", len(passed)), zap.String("kind", passed[0].kind), zap.Stringer("such as", passed[0].key))
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	// All late deletes are restored, not only foreign ones: a guard of the reverse sync does not
-	// show that it also made this delete.
-	for _, l := range late {
-		if e.deletedSize += len(l.key) + lateDeleteSize; e.deletedSize > mostDeleted {
-			break
-		}
-		e.deleted = append(e.deleted, l)
-		l.shard.deleted++
-	}
-	e.announce()
-	return foreign, nil
-}
-
-// mostDeleted bounds the bytes of late deletes kept for the next engine, which may never start.
-// Late deletes beyond it are only counted. Each has lateDeleteSize bytes besides its key.
-const (
-	mostDeleted    = 16 << 20
-	lateDeleteSize = 100
-)
-
-// restoreDeleted makes the next engine copy records again that late deletes removed from its
-// target. The active namespace still has them, and a rollback needs them.
-func (e *Engine) restoreDeleted(ctx context.Context) error {
-	for {
-		var next *Engine
-		var late []lateDelete
-		err := e.await(ctx, func() bool {
-			next, late = e.next, e.deleted
-			return next != nil && next.Direction.To() == e.Direction.From() && len(late) > 0
-		})
-		if err != nil {
-			return err
-		}
-		// Without its plan the next engine does not know how old its reads may be.
-		if err := next.await(ctx, func() bool { return !next.plan.Start.IsZero() }); err != nil {
-			return err
-		}
-		ids := map[transform.GroupID]bool{}
-		for _, l := range late {
-			// The next engine never wrote a record without a group.
-			if id, ok, err := next.Direction.GroupOfTarget(l.kind, l.key); ok && err == nil {
-				ids[id] = true
-			}
-		}
-		if err := next.syncGroups(ctx, slices.Collect(maps.Keys(ids)), record.Version{}); err != nil && !errors.Is(err, errOver) {
-			return fmt.Errorf("bring back what was deleted late: %w", err)
-		}
-		e.mu.Lock()
-		// The stream may have added late deletes meanwhile.
-		if e.deleted = e.deleted[len(late):]; len(e.deleted) == 0 {
-			e.deleted, e.deletedSize = nil, 0
-		}
-		for _, l := range late {
-			l.shard.restored()
-		}
-		e.mu.Unlock()
-	}
-}
-
-// restored notes that a late delete was undone. Until all late deletes of the shard are undone, the
-// stored position stays before them, so that a new owner meets them again. Engine.mu is held.
-func (s *shard) restored() {
-	if s.deleted--; s.deleted == 0 {
-		s.moveCompared()
-	}
+	return ours, nil
 }

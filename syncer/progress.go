@@ -14,6 +14,17 @@ import (
 
 // Progress returns the progress of owned shards, ordered by shard.
 func (e *Engine) Progress() []Progress {
+	ps := e.progress()
+	// Not under e.mu, because LateDeletes takes the locks of other engines.
+	if e.cfg.LateDeletes != nil {
+		for i, p := range ps {
+			ps[i].LateDeletes += e.cfg.LateDeletes(p.Shard)
+		}
+	}
+	return ps
+}
+
+func (e *Engine) progress() []Progress {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
@@ -37,9 +48,6 @@ func (e *Engine) Progress() []Progress {
 		// The estimate of a finished copy is replaced by the exact number.
 		if len(s.todo) == 0 {
 			p.Total = s.copied
-		}
-		if e.cfg.LateDeletes != nil {
-			p.LateDeletes += e.cfg.LateDeletes(n)
 		}
 		p.State = e.stateOf(s, p.WaitsFor)
 		p.Pace, p.PaceCause = e.heldBack(s)
@@ -114,7 +122,7 @@ func (e *Engine) publish(ctx context.Context) (written int, err error) {
 	ps := e.Progress()
 	e.mu.Lock()
 	same := reflect.DeepEqual(ps, e.published)
-	handedOver := e.next != nil
+	handedOver := e.handedOver
 	e.mu.Unlock()
 	if same || handedOver {
 		return 0, nil

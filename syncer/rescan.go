@@ -82,7 +82,7 @@ func (e *Engine) reposition(ctx context.Context, lost record.Position) error {
 	slices.Sort(behind)
 	if over {
 		// The direction is over. The stream only watches for deletes that pass the fence.
-		e.Log.Warn("deletes that passed the fence while the history was lost are not known: compare the two versions with 'verify'")
+		e.Log.Warn("deletes that passed the fence while the history was lost are not counted")
 	}
 	// A drained shard stays reported: it has followed the source up to its fence.
 	if up != nil && up.State == upgradestate.InitialSyncing && len(behind) > 0 {

@@ -108,6 +108,11 @@ func (w *world) reverseSync() *running { return w.follow(2, w.dst, w.src, w.back
 
 // follow starts the engine of an epoch.
 func (w *world) follow(epoch uint64, from, to *memstore.Store, dir transform.Direction, o *shardstest.Owner) *running {
+	return w.followTo(epoch, from, to, dir, o)
+}
+
+// followTo is follow to any database.
+func (w *world) followTo(epoch uint64, from *memstore.Store, to record.Namespace, dir transform.Direction, o *shardstest.Owner) *running {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	r := &running{
 		engine: syncer.New(syncer.Parts{

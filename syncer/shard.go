@@ -29,7 +29,7 @@ type shard struct {
 	applied  place
 	compared place
 	late     map[transform.GroupID]lateEntry
-	deleted  int // entries of Engine.deleted for this shard
+	left     record.Position // Checkpoint.Left
 	lateSeq  uint64
 	lateSize int       // approximate bytes of late
 	heard    time.Time // last delivery of the stream; zero: none yet

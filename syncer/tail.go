@@ -61,7 +61,7 @@ func (e *Engine) follow(ctx context.Context) error {
 	// Deferred calls run in reverse: restart first ends the goroutine, then Wait returns.
 	defer waiting.Wait()
 	defer restart()
-	stream, err := e.Source.Watch(ctx, from, e.Direction.SourceKinds())
+	stream, origins, err := e.sourceChanges(ctx, from)
 	if err != nil {
 		return lostAt(from, err)
 	}
@@ -80,7 +80,7 @@ func (e *Engine) follow(ctx context.Context) error {
 			return lostAt(from, err)
 		}
 		e.recovered(following)
-		again, err := e.traced(ctx, b)
+		again, err := e.traced(ctx, b, origins)
 		if err != nil || again {
 			return err
 		}
@@ -101,13 +101,13 @@ func (e *Engine) gather(ctx context.Context) {
 }
 
 // traced is consume within a span, if the batch has changes.
-func (e *Engine) traced(ctx context.Context, b record.ChangeBatch) (again bool, err error) {
+func (e *Engine) traced(ctx context.Context, b record.ChangeBatch, origins bool) (again bool, err error) {
 	if len(b.Changes) > 0 {
 		var span trace.Span
 		ctx, span = e.Tracer.Start(ctx, "apply changes")
 		defer func() { endSpan(span, err, attribute.Int("changes", len(b.Changes))) }()
 	}
-	return e.consume(ctx, b)
+	return e.consume(ctx, b, origins)
 }
 
 // earliest returns the position where the stream must begin, and false without shards. It marks the
@@ -131,9 +131,9 @@ func (e *Engine) earliest() (record.Position, bool) {
 const backlog = 1000
 
 // consume applies one batch and advances the shards past it. It also consumes a batch that ends
-// exactly at a shard's position, since several changes may share one position. again asks for a new
-// stream.
-func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool, err error) {
+// exactly at a shard's position, since several changes may share one position. origins reports
+// whether the changes show their origin. again asks for a new stream.
+func (e *Engine) consume(ctx context.Context, b record.ChangeBatch, origins bool) (again bool, err error) {
 	if len(b.Changes) > 0 {
 		if err := e.await(ctx, func() bool { return e.roomForLate() || e.over() || e.restart }); err != nil {
 			return false, err
@@ -149,7 +149,7 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 			return false, err
 		}
 	}
-	d := e.dirtyGroups(b)
+	d := e.dirtyGroups(b, origins)
 	// Everything that may fail comes before the shards advance, so that an error repeats the batch.
 	late, err := e.foreignDeletes(ctx, d.lateDeletes, b.Pos.At)
 	if err != nil {
@@ -161,7 +161,7 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 	if len(d.ids) > 0 {
 		err := e.syncGroups(ctx, d.ids, b.Pos.At)
 		if errors.Is(err, errOver) {
-			// Late changes of a fixed-name kind after the flip are counted and never applied.
+			// The flip came meanwhile. The reverse sync undoes these changes.
 			err = nil
 		}
 		if err != nil {
@@ -199,9 +199,8 @@ func (e *Engine) consume(ctx context.Context, b record.ChangeBatch) (again bool,
 		} else if s.behind = (time.Time{}); s.inSync.IsZero() {
 			s.inSync = time.Now()
 		}
-		s.dirty = s.dirty || len(d.hits[s]) > 0 || marked
-		// While the direction goes on, late deletes are changes like others.
-		if len(s.late) == 0 && (s.deleted == 0 || !e.over()) {
+		s.dirty = s.dirty || len(d.hits[s]) > 0 || late[s] > 0 || marked
+		if len(s.late) == 0 || e.over() {
 			s.compared = s.applied
 		}
 	}
@@ -225,8 +224,9 @@ func (e *Engine) fences(kind, marker string) bool {
 	if !k.Fixed || marker == "" || record.FenceClass(k.Fence) == record.FenceView {
 		return false
 	}
-	return marker == k.Fenced ||
-		k.Pending != nil && k.Pending.Reason == upgradestate.PendingFence && marker == k.Pending.To
+	// A switch back seals the kind under a new mark, and deletes pass until its flip.
+	announced := k.Pending != nil && (k.Pending.Reason == upgradestate.PendingFence || k.Pending.Reason == upgradestate.PendingSeal)
+	return marker == k.Fenced || announced && marker == k.Pending.To
 }
 
 // dirt is the work of a batch: groups of owned shards that have not seen it yet, without repetition
@@ -239,7 +239,7 @@ type dirt struct {
 }
 
 // dirtyGroups returns the work of a batch.
-func (e *Engine) dirtyGroups(b record.ChangeBatch) dirt {
+func (e *Engine) dirtyGroups(b record.ChangeBatch, origins bool) dirt {
 	d := dirt{hits: map[*shard][]transform.GroupID{}}
 	seen := map[transform.GroupID]bool{}
 	markers := map[string]string{} // latest in this batch so far
@@ -274,11 +274,12 @@ func (e *Engine) dirtyGroups(b record.ChangeBatch) dirt {
 			continue
 		}
 		late := c.Delete && (e.fences(c.Kind, markers[c.Kind]) || e.fences(c.Kind, s.applied.markers[c.Kind]))
-		if late {
-			d.lateDeletes = append(d.lateDeletes, lateDelete{s, c.Kind, c.Key})
+		if late && !(origins && c.Origin == record.AppliedChange) {
+			d.lateDeletes = append(d.lateDeletes, lateDelete{s, c.Kind, c.Key, !origins || c.Origin == record.GuardedChange})
 		}
-		// After the flip the next engine writes to this source. Only late deletes matter here.
-		if e.over() && !late {
+		// After the flip the next engine writes to this source. Late deletes are counted, and nothing
+		// is applied.
+		if e.over() {
 			continue
 		}
 		if !seen[id] {

@@ -65,6 +65,9 @@ type Checkpoint struct {
 	// Target is a place in the target's changes: foreign changes before it are repaired. Zero means
 	// that the target's changes were not checked, and Verified does not count.
 	Target record.Position `json:"target,omitzero"`
+	// Left is Position as the end of the direction found it. The watch for late deletes then moves
+	// Position further, but the target has no later change of the source. Zero before the end.
+	Left record.Position `json:"left,omitzero"`
 }
 
 // Parked is the stored entry of a group that could not be transformed or stored.

@@ -2,8 +2,8 @@ package syncer
 
 import (
 	"context"
+	"slices"
 
-	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -29,22 +29,13 @@ func (e *Engine) watchRecord(ctx context.Context) error {
 }
 
 // keepsLateWatch reports whether the stream of the old direction must stay open after the flip. A
-// fence of the validator class lets deletes through, and they must be reported.
+// fence of the validator class lets deletes through, and they are counted.
 func (e *Engine) keepsLateWatch(d upgradestate.Deployment) bool {
 	if d.Epoch != e.cfg.Epoch+1 || e.cfg.Snapshot {
 		return false
 	}
-	for _, ns := range d.Namespaces {
-		if ns.Version != e.Direction.From() {
-			continue
-		}
-		for _, k := range ns.Kinds {
-			if k.Fixed && k.Fence == string(record.FenceValidator) {
-				return true
-			}
-		}
-	}
-	return false
+	source, _ := d.Namespace(e.Direction.From())
+	return slices.ContainsFunc(source.Kinds, PassesDeletes)
 }
 
 // setRecord installs a record unless it is older than the present one, and wakes its users.
@@ -59,10 +50,23 @@ func (e *Engine) setRecord(d upgradestate.Deployment) {
 	if step(e.record) != step(d) || upgradestate.ApplyAllowed(e.record) != upgradestate.ApplyAllowed(d) {
 		e.wakeHousekeeping()
 	}
+	before := e.over()
 	e.record = d
+	if !before && e.over() {
+		e.leave()
+	}
 	e.targetFloor = targetFloor(d)
 	e.setPace()
 	e.announce()
+}
+
+// leave notes the end of the direction in its shards. e.mu is held.
+func (e *Engine) leave() {
+	for _, s := range e.shards {
+		s.left = s.compared.at
+	}
+	// The stream of the source must show the origin of changes now.
+	e.restart = e.keepsLateWatch(e.record)
 }
 
 // wakeHousekeeping starts a round of housekeeping at once.

@@ -207,8 +207,6 @@ func (e *Engine) intrusions(b record.ChangeBatch) intruded {
 			continue
 		case c.Origin == record.GuardedChange && e.own.take(c):
 			continue
-		case c.Delete && e.passesLate(c.Kind):
-			continue // the previous direction's engine counts and restores it
 		}
 		id, ok, err := e.Direction.GroupOfTarget(c.Kind, c.Key)
 		if err != nil {
@@ -235,14 +233,6 @@ func (e *Engine) intrusions(b record.ChangeBatch) intruded {
 		}
 	}
 	return in
-}
-
-// passesLate reports whether deletes of a target kind may be late deletes after the fence of the
-// latest switch. e.mu is held.
-func (e *Engine) passesLate(kind string) bool {
-	target, _ := e.record.Namespace(e.Direction.To())
-	k, _ := target.Kind(kind)
-	return e.plan.InSync && k.Fixed && !k.Hidden && k.Fence == string(record.FenceValidator)
 }
 
 // watchAgain makes the shards that lost changes of the target compare everything again, from both
@@ -341,8 +331,12 @@ func (e *Engine) leftAt(ctx context.Context) (record.Position, error) {
 		if !found || c.Position.IsZero() {
 			return record.Position{}, nil
 		}
-		if first.IsZero() || c.Position.Compare(first) < 0 {
-			first = c.Position
+		at := c.Position
+		if !c.Left.IsZero() {
+			at = c.Left
+		}
+		if first.IsZero() || at.Compare(first) < 0 {
+			first = at
 		}
 	}
 	toks, err := e.watchedTokens(ctx)

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -11,38 +12,45 @@ import (
 type engines struct {
 	mu      sync.Mutex
 	now     *syncer.Engine
+	all     []*syncer.Engine // now, and engines of ended directions that watch for late deletes
 	problem error
 	stopped []syncer.Progress // progress of shards, as published when sync stopped with problem
 }
 
-// replace sets the running engine. The earlier engine may still watch for late deletes, and hands
-// them over to the new one.
+// replace sets the running engine. The earlier engine may still watch for late deletes, and stops
+// publishing.
 func (e *engines) replace(now *syncer.Engine) {
 	e.mu.Lock()
 	before := e.now
 	e.now, e.problem, e.stopped = now, nil, nil
+	e.all = append(e.all, now)
 	e.mu.Unlock()
 	// Not under e.mu, because HandOver takes the lock of an engine.
 	if before != nil {
-		before.HandOver(now)
+		before.HandOver()
 	}
 }
 
-// late returns the late-delete counter of the running engine, for its successor. It returns nil if
-// no engine runs.
-func (e *engines) late() func(shard int) int64 {
+// late returns the late deletes of a shard that other engines than but have counted.
+func (e *engines) late(shard int, but *syncer.Engine) (n int64) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.now == nil {
-		return nil
+	all := slices.Clone(e.all)
+	e.mu.Unlock()
+	// Not under e.mu, because LateDeletes takes the lock of an engine.
+	for _, x := range all {
+		if x != but {
+			n += x.LateDeletes(shard)
+		}
 	}
-	return e.now.LateDeletes
+	return n
 }
 
-// end records that an engine has ended, and why. It ignores an engine that was replaced.
+// end records that an engine has ended, and why. It ignores the reason of an engine that was
+// replaced.
 func (e *engines) end(ended *syncer.Engine, problem error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.all = slices.DeleteFunc(e.all, func(x *syncer.Engine) bool { return x == ended })
 	if e.now == ended {
 		e.now, e.problem = nil, problem
 	}

@@ -15,7 +15,6 @@ import (
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/engine/collections"
 	"dbcontroller.dev/internal/engine/verify"
-	"dbcontroller.dev/record"
 	"dbcontroller.dev/shards"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/transform"
@@ -157,8 +156,7 @@ func (s *syncing) watchLate(ctx context.Context, g *errgroup.Group, owned *owner
 	// active.
 	ended.Epoch, ended.CurrentVersion = d.Epoch-1, last.From
 	source, _ := d.Namespace(last.From)
-	passes := func(k upgradestate.Kind) bool { return k.Fixed && k.Fence == string(record.FenceValidator) }
-	if last.Snapshot || s.namespaces[last.From] == nil || s.namespaces[last.To] == nil || !slices.ContainsFunc(source.Kinds, passes) {
+	if last.Snapshot || s.namespaces[last.From] == nil || s.namespaces[last.To] == nil || !slices.ContainsFunc(source.Kinds, syncer.PassesDeletes) {
 		return nil
 	}
 	mine := owned.subscribe()
@@ -229,7 +227,8 @@ func (s *syncing) newEngine(owned *subscription, d upgradestate.Deployment, to s
 	if s.opts.reads {
 		followed = nil // the source's own controllers follow replacements
 	}
-	e := syncer.New(syncer.Parts{
+	var e *syncer.Engine
+	e = syncer.New(syncer.Parts{
 		Source: source, Target: target, Direction: dir, Deployments: s.deployment, Journal: s.deployment,
 		Ownership: owned, Comparer: verify.New(source, target, dir), Lease: s.pool.Lease, Log: s.log,
 		TargetLacks: func() string { return s.collections.Lacks(d.Epoch, to) },
@@ -237,7 +236,7 @@ func (s *syncing) newEngine(owned *subscription, d upgradestate.Deployment, to s
 		Lives: func(ctx context.Context) error { return s.beats.lives(ctx, d.CurrentVersion, to) },
 	}, syncer.Config{
 		Owner: s.opts.ID, Epoch: d.Epoch, Ring: d.RingSize, Workers: s.cfg.Copy.Workers, Page: s.cfg.Copy.Page,
-		Copy: s.cfg.copies(d, to), Snapshot: toSnapshot(d), LateDeletes: s.engines.late(),
+		Copy: s.cfg.copies(d, to), Snapshot: toSnapshot(d), LateDeletes: func(shard int) int64 { return s.engines.late(shard, e) },
 		ShowValues: s.cfg.ShowValues, LagBound: s.cfg.Switch.MaxLag,
 	})
 	s.engines.replace(e)

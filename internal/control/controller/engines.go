@@ -210,7 +210,7 @@ func (a *App) watchLate(ctx context.Context, g *errgroup.Group, owned *ownership
 	ended.Epoch, ended.CurrentVersion = d.Epoch-1, last.From
 	source, _ := d.Namespace(last.From)
 	passes := func(k upgradestate.Kind) bool { return k.Fixed && k.Fence == string(record.FenceValidator) }
-	if last.Snapshot || a.namespaces[last.From] == nil || a.namespaces[last.To] == nil || !slices.ContainsFunc(source.Kinds, passes) {
+	if !last.Synced() || a.namespaces[last.From] == nil || a.namespaces[last.To] == nil || !slices.ContainsFunc(source.Kinds, passes) {
 		return nil
 	}
 	mine := owned.subscribe()
@@ -297,11 +297,11 @@ func (a *App) newEngine(owned *subscription, d upgradestate.Deployment, to strin
 }
 
 // copies reports whether an engine may start before an upgrade begins. Reverse sync and the watch
-// after a switch do not depend on copy.auto. A version left by a switch to a snapshot is not synced
-// again.
+// after a switch do not depend on copy.auto. A version left by a switch to a snapshot, or before an
+// epoch without a switch, is not synced again.
 func (a *App) copies(d upgradestate.Deployment, to string) bool {
 	last := d.LastSwitch
-	if last != nil && last.Snapshot && last.From == to {
+	if last != nil && !last.Synced() && last.From == to {
 		return false
 	}
 	return a.cfg.Copy.Auto || last != nil && (last.From == to || last.From == d.CurrentVersion)

@@ -30,9 +30,7 @@ func (a *App) purge(ctx context.Context) error {
 		if err := a.purgeKinds(ctx, d, version, places); err != nil {
 			return 0, fmt.Errorf("tombstones of %s stay for now: %w", version, err)
 		}
-		// Keep the previous direction, because its late deletes are still watched. Also keep the
-		// one before, which synced the same way as the present one: its waivers still count.
-		if err := a.deployment.ForgetBefore(ctx, d.Epoch-min(d.Epoch, 2)); err != nil {
+		if err := a.deployment.ForgetBefore(ctx, upgradestate.OldestDirection(d)); err != nil {
 			return 0, fmt.Errorf("data of earlier directions stay for now: %w", err)
 		}
 		purged = d.Epoch

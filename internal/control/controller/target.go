@@ -61,7 +61,7 @@ func (a *App) wants(d upgradestate.Deployment) (version string, ok bool) {
 		return u.TargetVersion, configured
 	}
 	// Reverse sync comes before the next version: it keeps a rollback possible.
-	if back := upgradestate.PreviousVersion(d); slices.Contains(a.reachable(d), back) && !d.LastSwitch.Snapshot {
+	if back := upgradestate.PreviousVersion(d); slices.Contains(a.reachable(d), back) && d.LastSwitch.Synced() {
 		return back, true
 	}
 	next := a.precopied(d)

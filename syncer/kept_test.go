@@ -12,6 +12,7 @@ import (
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/upgradestate"
 )
 
 // waived is a world in which v2 serves, and "waived" is in v1 alone. It returns what was
@@ -68,6 +69,47 @@ func TestWaivedOutlastsALostHistory(t *testing.T) {
 		}
 		again.stop(t)
 	})
+}
+
+// TestWaivedOutlastsAnEpoch: an epoch without a switch begins, as after a move of a collection, and
+// controllers forget what is older. The next rollback compares everything, and leaves the waived
+// record alone. But a record that v2 made by that name, and deleted meanwhile, is deleted in v1.
+func TestWaivedOutlastsAnEpoch(t *testing.T) {
+	for name, made := range map[string]bool{"untouched": false, "made and deleted": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.waived(func() string { return w.position(w.dst) })
+				back := w.reverseSync()
+				w.eventually("it is kept", func() bool { list := w.parkedIn(2, w.back); return len(list) == 1 && list[0].Kept })
+				want := "made=2 waived=-1"
+				if made {
+					want = "made=2"
+					w.write(w.dst, "v2", mutation("a2", "waived", 7))
+					w.eventually("it follows", func() bool { return w.holds(w.src, "v1", "a1") == "gone=1 waived=7" && len(w.parkedIn(2, w.back)) == 0 })
+				}
+				w.eventually("ready", func() bool { p, _ := back.progress(0); return p.State == "ready" })
+				back.stop(t)
+				d := w.apply(upgradestate.FoundRestored{Restored: upgradestate.Restored{Version: "v2", What: "a test"}})
+				if d.Epoch != 4 {
+					t.Fatalf("epoch %d", d.Epoch)
+				}
+				w.check(w.store.ForgetBefore(t.Context(), upgradestate.OldestDirection(d)))
+				w.write(w.dst, "v2", mutation("a2", "made", 2), record.Mutation{Kind: "a2", Key: record.StringKey("gone")})
+				if made {
+					w.write(w.dst, "v2", record.Mutation{Kind: "a2", Key: record.StringKey("waived")})
+				}
+				w.apply(upgradestate.Begin{ID: "again", TargetVersion: "v1", TransformHash: w.back.Hash()})
+				w.freeAll()
+				again := w.follow(4, w.dst, w.src, w.back, w.owner(0, 1, 2, 3))
+				w.eventually("all are ready", func() bool { return len(w.ready()) == ring })
+				if got := w.holds(w.src, "v1", "a1"); got != want {
+					t.Errorf("v1 holds %q, want %q", got, want)
+				}
+				again.stop(t)
+			})
+		})
+	}
 }
 
 // TestWaivedOutlastsAnUnreadableEntry: the entry that says that a record is kept cannot be read any

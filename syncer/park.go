@@ -129,6 +129,10 @@ func (e *Engine) unparkEqual(ctx context.Context, id transform.GroupID, version 
 
 // unparkEntry removes an entry from the journal and then from memory.
 func (e *Engine) unparkEntry(ctx context.Context, id transform.GroupID, p Parked, version record.Version) error {
+	// First, so that a kill in between makes the engine remove both again.
+	if err := e.endWaiver(ctx, p); err != nil {
+		return err
+	}
 	p.Version = version.String() // the journal keeps an entry for a later state
 	if err := e.Journal.Unpark(ctx, p); err != nil {
 		return fmt.Errorf("unpark %s/%s: %w", p.Kind, p.Key, err)

@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -84,7 +85,7 @@ func (e *Engine) switched() (Plan, bool) {
 	d := e.current()
 	last := d.LastSwitch
 	// The latest switch was not one from this target to this source, or left no position.
-	if last == nil || d.Epoch != e.cfg.Epoch || last.Snapshot || last.Position == "" || last.To != e.Direction.From() || last.From != e.Direction.To() {
+	if last == nil || d.Epoch != e.cfg.Epoch || !last.Synced() || last.Position == "" || last.To != e.Direction.From() || last.From != e.Direction.To() {
 		return Plan{}, false
 	}
 	if last.Before != "" && last.Before != e.Direction.Hash() {
@@ -149,11 +150,12 @@ func (e *Engine) syncedKinds() []record.KindSpec {
 // switch. Retries of parked groups apply those that can be migrated now. listed reports whether the
 // journal has listed all of them.
 func (e *Engine) parkAgain(ctx context.Context) (listed bool, err error) {
+	last := e.current().LastSwitch
 	// This direction has no earlier epoch.
-	if e.cfg.Epoch < 3 {
+	if last == nil || last.BeforeEpoch == 0 {
 		return true, nil
 	}
-	list, err := e.Journal.Parked(ctx, Key(e.cfg.Epoch-2, e.Direction, e.current().LastSwitch.BeforeGeneration), -1)
+	list, err := e.Journal.Parked(ctx, Key(last.BeforeEpoch, e.Direction, last.BeforeGeneration), -1)
 	if err != nil {
 		return false, fmt.Errorf("list waived records: %w", err)
 	}
@@ -179,21 +181,29 @@ func standsForOthers(p Parked) bool { return p.Spec == OverflowSpec || p.Spec ==
 // Left returns the direction that the latest switch ended, if that switch went from the version to
 // to the current version. A sync to that version is then the way back. ok is false for any other
 // version. It is also false after a switch to a snapshot, because that switch left all later
-// records behind and a new upgrade gives them up.
+// records behind and a new upgrade gives them up. Epochs without a switch may have begun since.
 func Left(d upgradestate.Deployment, to string) (DirectionKey, bool) {
 	last := d.LastSwitch
 	if last == nil || last.Snapshot || last.To != d.CurrentVersion || last.From != to {
 		return "", false
 	}
-	return KeyOf(d.Epoch-1, last.From, last.To, last.TransformHash, last.Generation), true
+	return KeyOf(last.Epoch, last.From, last.To, last.TransformHash, last.Generation), true
+}
+
+// leftKey is Left for the engine's direction. ok is also false if the Deployment has moved on: its
+// latest switch is then not the one before this engine.
+func (e *Engine) leftKey() (key DirectionKey, ok bool) {
+	d := e.current()
+	if d.Epoch != e.cfg.Epoch || d.CurrentVersion != e.Direction.From() {
+		return "", false
+	}
+	return Left(d, e.Direction.To())
 }
 
 // left returns the parked entries of the direction that the latest switch ended.
 func (e *Engine) left(ctx context.Context) ([]Parked, error) {
-	d := e.current()
-	key, ok := Left(d, e.Direction.To())
-	// The Deployment has moved on. Its latest switch is not the one before this engine.
-	if !ok || d.Epoch != e.cfg.Epoch || d.CurrentVersion != e.Direction.From() {
+	key, ok := e.leftKey()
+	if !ok {
 		return nil, nil
 	}
 	list, err := e.Journal.Parked(ctx, key, -1)
@@ -223,6 +233,23 @@ func (e *Engine) keepWaived(ctx context.Context) error {
 	}
 	return nil
 }
+
+// endWaiver removes the waiver by which a group was kept, once the target follows the group again. A
+// later plan of this direction would otherwise keep it again, even if it is deleted in between.
+func (e *Engine) endWaiver(ctx context.Context, p Parked) error {
+	key, ok := e.leftKey()
+	if !ok || !p.Kept {
+		return nil
+	}
+	p.Direction, p.Version = key, latest.String()
+	if err := e.Journal.Unpark(ctx, p); err != nil {
+		return fmt.Errorf("end the waiver of %s/%s: %w", p.Kind, p.Key, err)
+	}
+	return nil
+}
+
+// latest is not lower than any version. Those of another epoch cannot be compared.
+var latest = record.Version(bytes.Repeat([]byte{0xff}, len(record.Version{})))
 
 // anyUnreadable reports whether a parked entry cannot be read.
 func (e *Engine) anyUnreadable() bool {

@@ -25,8 +25,17 @@ func TestAdopt(t *testing.T) {
 	if got, _ := ns.Kind("lrps"); got.ID != "new" || got.Physical != k.Physical {
 		t.Errorf("the kind is %+v", got)
 	}
-	if after.Epoch != ev.Epoch+2 || after.CurrentVersion != "v2" || !after.LastSwitch.Snapshot || after.LastSwitch.Position != "" {
+	if after.Epoch != ev.Epoch+2 || after.CurrentVersion != "v2" || after.LastSwitch.Synced() || after.LastSwitch.Snapshot || after.LastSwitch.Position != "" {
 		t.Errorf("epoch %d at %s, switch %+v", after.Epoch, after.CurrentVersion, after.LastSwitch)
+	}
+	// The waivers of the switch are kept, at it and after the way back.
+	if got := us.OldestDirection(after); after.LastSwitch.Epoch != 1 || got != 1 {
+		t.Errorf("the switch ended epoch %d, and what is older than %d is forgotten", after.LastSwitch.Epoch, got)
+	}
+	back := after
+	play(t, &back, "Begin ID=u2 TargetVersion=v1 TransformHash=h2\nuntil FLIPPED")
+	if last := back.LastSwitch; back.Epoch != 5 || last.Epoch != 4 || last.BeforeEpoch != 1 || last.Before != "h" || us.OldestDirection(back) != 1 {
+		t.Errorf("the switch back to epoch %d is %+v", back.Epoch, last)
 	}
 	if err := us.Validate(after); err != nil {
 		t.Error(err)

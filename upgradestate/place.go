@@ -41,10 +41,11 @@ func PreviousVersion(d Deployment) string {
 }
 
 // ReverseSynced reports whether controllers keep the namespace that the latest switch left in sync
-// with the current one when no upgrade runs. It is false after a switch to a snapshot.
+// with the current one when no upgrade runs. It is false after a switch to a snapshot, and after an
+// epoch without a switch.
 func ReverseSynced(d Deployment) bool {
 	last := d.LastSwitch
-	if last == nil || last.To != d.CurrentVersion || last.Snapshot {
+	if last == nil || last.To != d.CurrentVersion || !last.Synced() {
 		return false
 	}
 	_, ok := d.available(last.From)
@@ -58,4 +59,21 @@ func (d Deployment) available(version string) (Available, bool) {
 		}
 	}
 	return Available{}, false
+}
+
+// OldestDirection returns the earliest direction epoch whose stored state is still needed. The
+// previous epoch's late deletes are still watched. The epochs that the latest switch, and the one
+// before it the other way, ended have the waivers that still count. Epochs without a switch may have
+// begun since.
+func OldestDirection(d Deployment) uint64 {
+	oldest := d.Epoch - min(d.Epoch, 2)
+	last := d.LastSwitch
+	if last == nil {
+		return oldest
+	}
+	oldest = min(oldest, last.Epoch)
+	if last.BeforeEpoch > 0 {
+		oldest = min(oldest, last.BeforeEpoch)
+	}
+	return oldest
 }

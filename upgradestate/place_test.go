@@ -40,6 +40,7 @@ func TestFollowed(t *testing.T) {
 		{name: "rollback", available: "v3! v1", last: us.Switch{From: "v1", To: "v2"}, want: "v1", back: true},
 		{name: "no rollback", available: "v3!", last: us.Switch{From: "v1", To: "v2"}, want: "v3"},
 		{name: "after a snapshot", available: "v3! v1", last: us.Switch{From: "v1", To: "v2", Snapshot: true}, want: "v3"},
+		{name: "after an epoch without a switch", available: "v3! v1", last: us.Switch{From: "v1", To: "v2", Outdated: true}, want: "v3"},
 		{name: "an upgrade decides", available: "v3! v1 v4", last: us.Switch{From: "v1", To: "v2"}, upgrade: "v4", want: "v4", back: true},
 		{name: "one that is not offered any more", available: "v3!", upgrade: "v4", want: "v4"},
 	} {

@@ -134,7 +134,7 @@ func (d *Deployment) newEpoch() {
 	// A reverse sync from the old position would miss the break.
 	if d.LastSwitch != nil {
 		last := d.LastSwitch.clone()
-		last.Position, last.Before, last.BeforeGeneration, last.Snapshot = "", "", 0, true
+		last.Position, last.Before, last.BeforeGeneration, last.Outdated = "", "", 0, true
 		d.LastSwitch = &last
 	}
 }

@@ -161,15 +161,16 @@ func (d *Deployment) flip(e Flip) error {
 	}
 	done := e.Switch.clone()
 	done.ID, done.From, done.To, done.TransformHash, done.Before = u.ID, d.CurrentVersion, u.TargetVersion, u.TransformHash, ""
+	done.Epoch, done.BeforeEpoch = d.Epoch, 0
 	// The switch back needs to know by which transformation these records were made.
 	if last := d.LastSwitch; last != nil && last.From == done.To && last.To == done.From {
-		done.Before, done.BeforeGeneration = last.TransformHash, last.Generation
+		done.Before, done.BeforeGeneration, done.BeforeEpoch = last.TransformHash, last.Generation, last.Epoch
 	}
 	if m, ok := ImagesOf(*d, u.TargetVersion); ok {
 		done.Generation = m.Generation
 	}
 	if done.Snapshot = u.Snapshot; done.Snapshot {
-		done.Position, done.Before, done.BeforeGeneration = "", "", 0 // the two are not in sync
+		done.Position, done.Before, done.BeforeGeneration, done.BeforeEpoch = "", "", 0, 0 // the two are not in sync
 	}
 	d.forgetRestored()
 	done.Back = d.LastSwitch != nil && d.LastSwitch.From == u.TargetVersion && !d.LastSwitch.Back

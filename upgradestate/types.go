@@ -215,10 +215,22 @@ type Switch struct {
 	// Generation and BeforeGeneration are Images.Generation in the directions of the two switches.
 	Generation       uint64 `json:"generation,omitempty"`
 	BeforeGeneration uint64 `json:"beforeGeneration,omitempty"`
+	// Epoch and BeforeEpoch are the direction epochs that the two switches ended. The entries that
+	// were waived at a switch are stored under its epoch. 0 means unknown, or no such switch.
+	Epoch       uint64 `json:"epoch,omitempty"`
+	BeforeEpoch uint64 `json:"beforeEpoch,omitempty"`
 	// Snapshot means that the switch gave up all writes since the switch before it. The two
 	// namespaces are not in sync, and the old one stays as it is until an upgrade to it begins.
 	Snapshot bool `json:"snapshot,omitempty"`
+	// Outdated means that an epoch without a switch began since, as after Adopt. The old namespace
+	// stays as it is until an upgrade to it begins, which compares everything. Unlike after a
+	// Snapshot, the records that were waived at the switch are still kept.
+	Outdated bool `json:"outdated,omitempty"`
 }
+
+// Synced reports whether the switch left the two namespaces in sync, except for waived records, and
+// no epoch without a switch began since.
+func (s Switch) Synced() bool { return !s.Snapshot && !s.Outdated }
 
 // ServerState is the state that a server process, or an application of fixed-name kinds, publishes
 // about itself under its lease. An acknowledgement {AckID, AckAttempt} means that the server holds

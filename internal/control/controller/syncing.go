@@ -156,7 +156,7 @@ func (s *syncing) watchLate(ctx context.Context, g *errgroup.Group, owned *owner
 	// active.
 	ended.Epoch, ended.CurrentVersion = d.Epoch-1, last.From
 	source, _ := d.Namespace(last.From)
-	if last.Snapshot || s.namespaces[last.From] == nil || s.namespaces[last.To] == nil || !slices.ContainsFunc(source.Kinds, syncer.PassesDeletes) {
+	if !last.Synced() || s.namespaces[last.From] == nil || s.namespaces[last.To] == nil || !slices.ContainsFunc(source.Kinds, syncer.PassesDeletes) {
 		return nil
 	}
 	mine := owned.subscribe()

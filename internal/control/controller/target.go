@@ -58,7 +58,7 @@ func (s Settings) wants(d upgradestate.Deployment) (version string, ok bool) {
 		return u.TargetVersion, configured
 	}
 	// Reverse sync comes before the next version: it keeps a rollback possible.
-	if back := upgradestate.PreviousVersion(d); slices.Contains(s.reachable(d), back) && !d.LastSwitch.Snapshot {
+	if back := upgradestate.PreviousVersion(d); slices.Contains(s.reachable(d), back) && d.LastSwitch.Synced() {
 		return back, true
 	}
 	next := s.precopied(d)
@@ -88,11 +88,11 @@ func (s Settings) idle(d upgradestate.Deployment, version string) bool {
 }
 
 // copies reports whether an engine may start before an upgrade begins. Reverse sync and the watch
-// after a switch do not depend on copy.auto. A version left by a switch to a snapshot is not synced
-// again.
+// after a switch do not depend on copy.auto. A version left by a switch to a snapshot, or before an
+// epoch without a switch, is not synced again.
 func (s Settings) copies(d upgradestate.Deployment, to string) bool {
 	last := d.LastSwitch
-	if last != nil && last.Snapshot && last.From == to {
+	if last != nil && !last.Synced() && last.From == to {
 		return false
 	}
 	return s.Copy.Auto || last != nil && (last.From == to || last.From == d.CurrentVersion)

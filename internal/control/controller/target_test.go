@@ -112,6 +112,7 @@ func TestCopies(t *testing.T) {
 		{"forward, when it is begun", false, nil, "v2", false},
 		{"the rollback", false, &upgradestate.Switch{From: "v1", To: "v2"}, "v1", true},
 		{"what a snapshot has left", true, snapshot, "v2", false},
+		{"what an epoch without a switch has left", true, &upgradestate.Switch{From: "v2", To: "v1", Outdated: true}, "v2", false},
 		{"past what a snapshot has left", true, snapshot, "v3", true},
 	} {
 		s := Settings{Copy: Copy{Auto: tc.auto}}

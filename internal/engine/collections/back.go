@@ -196,7 +196,7 @@ func (m *Maintainer) bringBack(ctx context.Context, b backKind) (done bool, err 
 // such version, or if it does not follow.
 func (m *Maintainer) backKinds(ctx context.Context, d upgradestate.Deployment) (out []backKind, err error) {
 	to, ok := m.Target(d)
-	if !ok || !m.goesBack(d, to) || d.LastSwitch.Snapshot || m.Database(to) == nil || m.Database(d.CurrentVersion) == nil ||
+	if !ok || !m.goesBack(d, to) || !d.LastSwitch.Synced() || m.Database(to) == nil || m.Database(d.CurrentVersion) == nil ||
 		d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching {
 		return nil, nil
 	}

@@ -20,8 +20,8 @@ const seqMargin = 16
 
 // Rebuild returns the Deployment that the databases describe, with current as its current version,
 // in a new epoch. It contains no upgrade. The engine syncs nothing to the version that the latest
-// switch left until an operator begins an upgrade: the waived and parked lists are lost, so a sync
-// would treat those records as deleted. notes list every other difference for operators.
+// switch left until an operator begins an upgrade: if the coordination store is lost, so are the
+// waived and parked lists, and a sync would treat those records as deleted. notes list every other difference for operators.
 func (e Evidence) Rebuild(current string) (d upgradestate.Deployment, notes []string, err error) {
 	var base upgradestate.Deployment
 	for _, v := range slices.Sorted(maps.Keys(e.Found)) {
@@ -93,6 +93,10 @@ func (e Evidence) lastSwitch(base upgradestate.Deployment, current string) *upgr
 	last := base.LastSwitch
 	if current != base.CurrentVersion {
 		made := &upgradestate.Switch{From: base.CurrentVersion, To: current}
+		if u := base.Upgrade; u != nil && u.TargetVersion == current {
+			m, _ := upgradestate.ImagesOf(base, current)
+			made.TransformHash, made.Generation, made.Epoch, made.Snapshot = u.TransformHash, m.Generation, base.Epoch, u.Snapshot
+		}
 		for _, f := range e.Found {
 			if n := f.Mark.Next; n != nil && n.To == current {
 				made.ID = n.ID
@@ -105,8 +109,9 @@ func (e Evidence) lastSwitch(base upgradestate.Deployment, current string) *upgr
 		return nil
 	}
 	s := *last
-	// Without positions the old namespace cannot be synced, so only the snapshot remains.
-	s.Position, s.Before, s.Snapshot = "", "", true
+	// Without positions the old namespace cannot be synced. Records that were waived at the switch
+	// are still kept if the coordination store lists them.
+	s.Position, s.Before, s.Outdated = "", "", true
 	return &s
 }
 

@@ -78,7 +78,7 @@ func lifeKey(d us.Deployment) string {
 		s += fmt.Sprint(d.Update.Done)
 	}
 	if last := d.LastSwitch; last != nil {
-		s += fmt.Sprint(last.From, last.Back, last.Snapshot)
+		s += fmt.Sprint(last.From, last.Back, last.Snapshot, last.Outdated)
 	}
 	return s + ";"
 }

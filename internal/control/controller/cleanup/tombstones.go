@@ -40,9 +40,7 @@ func (t Tombstones) Run(ctx context.Context) error {
 		if err := t.purgeKinds(ctx, d, version, places); err != nil {
 			return 0, fmt.Errorf("tombstones of %s stay for now: %w", version, err)
 		}
-		// Keep the previous direction, because its late deletes are still watched. Also keep the
-		// one before, which synced the same way as the present one: its waivers still count.
-		if err := t.Deployments.ForgetBefore(ctx, d.Epoch-min(d.Epoch, 2)); err != nil {
+		if err := t.Deployments.ForgetBefore(ctx, upgradestate.OldestDirection(d)); err != nil {
 			return 0, fmt.Errorf("data of earlier directions stay for now: %w", err)
 		}
 		purged = d.Epoch

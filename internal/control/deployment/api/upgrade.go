@@ -179,7 +179,7 @@ const followWithin = 10 * time.Second
 // awaitFollowing waits for controllers to announce, after a switch, that the previous version
 // follows. Without it, a rollback right after a switch would be refused for nothing.
 func (v *Service) awaitFollowing(ctx context.Context, s *deployment.Store, d upgradestate.Deployment, target string) upgradestate.Deployment {
-	if s != v.own || v.cfg.Upgrades == nil || !unfollowed(d, target) || d.LastSwitch.Snapshot || upgradestate.Retired(d, target) {
+	if s != v.own || v.cfg.Upgrades == nil || !unfollowed(d, target) || !d.LastSwitch.Synced() || upgradestate.Retired(d, target) {
 		return d
 	}
 	if _, err := v.cfg.Upgrades.TransformHash(d.CurrentVersion, target); err != nil {

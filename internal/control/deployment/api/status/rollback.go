@@ -38,6 +38,8 @@ func NoReverseSync(d upgradestate.Deployment) string {
 		return from + " was retired"
 	case d.LastSwitch.Snapshot:
 		return fmt.Sprintf("%s stays as the rollback to the snapshot of %s left it, and is not synced until an upgrade to it begins", from, d.CurrentVersion)
+	case d.LastSwitch.Outdated:
+		return fmt.Sprintf("%s stays as it was when a new epoch began without a switch (see the history), and is not synced until an upgrade to it begins, which compares everything", from)
 	}
 	// After a switch this is true until a controller announces the direction back.
 	return fmt.Sprintf("%s does not follow yet: a controller announces it within seconds after a switch, so retry; if this does not help, its entry in dbs is disabled or missing, or no controller runs", from)

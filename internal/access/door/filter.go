@@ -51,6 +51,21 @@ func (f *filter) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rc := http.NewResponseController(w)
 		out := &patient{ResponseWriter: w, rc: rc, most: f.cfg.WriteTime}
+		// The deadline of the former answer on this connection is still set.
+		if r.ProtoMajor == 1 {
+			_ = rc.SetWriteDeadline(time.Time{})
+		}
+		// The server sends the end of an answer, and all of a short one, after this handler has
+		// returned. Without a deadline a client that never reads would hold its connection.
+		var in *body
+		defer func() {
+			most := f.cfg.WriteTime
+			// With HTTP/1 the server reads the rest of the body first.
+			if in != nil && !in.done {
+				most += f.cfg.BodyTime
+			}
+			_ = rc.SetWriteDeadline(time.Now().Add(most))
+		}()
 		select {
 		case running <- struct{}{}:
 			defer func() { <-running }()
@@ -64,7 +79,8 @@ func (f *filter) bounded(next http.Handler) http.Handler {
 		share.Leave(f.cfg.BodiesBytes / limits.OperatorShare)
 		r = r.WithContext(memory.With(r.Context(), share)) // handlers take their memory from it, too
 		if r.Body != nil && r.Body != http.NoBody {
-			r.Body = f.body(w, r, rc, share)
+			in = f.body(w, r, rc, share)
+			r.Body = in
 		}
 		next.ServeHTTP(out, r)
 	})

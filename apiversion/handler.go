@@ -256,6 +256,7 @@ func (c *call) stream(ctx context.Context, cl *client, header http.Header, out *
 		_, err = c.end(ctx, nil, err)
 		return err
 	}
+	c.now = nil // the new handler has its own copy, and a watch lives long
 	defer func() {
 		cancel() // before Close, which would wait for the rest of the stream
 		_ = in.Close()

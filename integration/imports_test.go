@@ -20,7 +20,8 @@ const module = "dbcontroller.dev"
 // layers are the rooms from the bottom up: folders, of which the deepest one that a package lies in
 // is its room. A package imports only rooms of lower layers, and its own.
 var layers = [][]string{
-	{"internal/base", "refusal"},
+	{"refusal"},
+	{"internal/base"},
 	{"gen", "record", "internal/coord", "upgradestate", "config"},
 	{"shards", "transform", "internal/store", "internal/access", "internal/engine/throttle"},
 	{"appclient/client"},

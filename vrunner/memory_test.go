@@ -120,3 +120,48 @@ func TestChangesWithoutRoom(t *testing.T) {
 		}
 	})
 }
+
+// TestKeptBodiesCount: a body counts once more while a server keeps it for another run, whatever a
+// listener counts for the messages in it. It counts no longer while a client reads the answer.
+func TestKeptBodiesCount(t *testing.T) {
+	t.Parallel()
+	inBubble(t, vrunner.Config{}, func(ctx context.Context, w *world, s *service, r *vrunner.Runner, _ *announced) {
+		const room, size = 10_000, 1000
+		budget := memory.NewBudget(room)
+		var during int64
+		s.instead = func(string, *vrunner.View, *http.Request) error {
+			during = room - budget.Left()
+			return nil
+		}
+		goOn := make(chan struct{})
+		serve := func(most int64, goOn <-chan struct{}) <-chan *httptest.ResponseRecorder {
+			done := make(chan *httptest.ResponseRecorder, 1)
+			go func() {
+				share := budget.Share(most)
+				defer share.End()
+				out := httptest.NewRecorder()
+				r.ServeHTTP(unreadAnswer{out, goOn}, put("a", strings.Repeat("x", size)).WithContext(memory.With(ctx, share)))
+				done <- out
+			}()
+			synctest.Wait()
+			return done
+		}
+		first := serve(room, goOn)
+		if during != size {
+			t.Errorf("%d bytes are taken while it runs, want %d", during, size)
+		}
+		close(goOn)
+		expect(t, "a write", first, http.StatusOK, "v1")
+		other := budget.Share(room)
+		other.Take(room - size + 1)
+		res := expect(t, "next to others", serve(room, goOn), http.StatusServiceUnavailable, "")
+		if res.Header().Get("Retry-After") == "" {
+			t.Errorf("%v", res.Header())
+		}
+		other.End()
+		res = expect(t, "without room for ever", serve(size-1, goOn), http.StatusRequestEntityTooLarge, "")
+		if res.Header().Get("Retry-After") != "" {
+			t.Errorf("%v: no other attempt helps", res.Header())
+		}
+	})
+}

@@ -296,7 +296,7 @@ func overHTTP(ctx context.Context, url string) (a refused, err error) {
 	}
 	if want := map[connect.Code]int{
 		connect.CodeUnavailable: 503, connect.CodeFailedPrecondition: 400, connect.CodeInvalidArgument: 400,
-		connect.CodeNotFound: 404, connect.CodeUnimplemented: 501, connect.CodeDataLoss: 500,
+		connect.CodeNotFound: 404, connect.CodeUnimplemented: 501, connect.CodeDataLoss: 500, connect.CodeResourceExhausted: 429,
 	}[a.code]; res.StatusCode != want {
 		return a, fmt.Errorf("status %d with %s, want %d", res.StatusCode, a.code, want)
 	}

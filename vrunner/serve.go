@@ -24,7 +24,8 @@ func (r *Runner) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	// The whole body is needed: the handler may have to read it twice.
-	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, r.cfg.MaxBody))
+	kept := &keptBody{Reader: http.MaxBytesReader(w, req.Body, r.cfg.MaxBody), held: memory.Of(req.Context()).Hold()}
+	body, err := io.ReadAll(kept)
 	if err != nil {
 		code := connect.CodeInvalidArgument
 		if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
@@ -32,10 +33,11 @@ func (r *Runner) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			err = fmt.Errorf("request body is larger than %d bytes", tooLarge.Limit)
 		}
 		var answer *connect.Error
-		if errors.As(err, &answer) { // such as missing memory for the body
-			w.Header().Set("Retry-After", "1")
-		} else {
+		if !errors.As(err, &answer) { // missing memory for the body has its own answer
 			answer = connect.NewError(code, err)
+		}
+		if busy(answer) {
+			w.Header().Set("Retry-After", "1")
 		}
 		r.refuse(w, req, answer)
 		return
@@ -48,6 +50,7 @@ func (r *Runner) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		interrupted, revision, err := r.attempt(ctx, req, body, out)
 		if err == nil && !interrupted {
 			memory.Of(req.Context()).Settle(0) // a slow client needs no request body
+			kept.held.Set(0)
 			if out.full {
 				if !out.effect && !out.never { // a client must not repeat a write
 					w.Header().Set("Retry-After", "1")
@@ -75,6 +78,23 @@ func (r *Runner) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		r.refuse(w, req, unavailable(err))
 		return
 	}
+}
+
+// keptBody counts the bytes of a body as they are kept for another run. The listener counts what a
+// handler makes of them.
+type keptBody struct {
+	io.Reader
+	held *memory.Held
+	size int64
+}
+
+func (k *keptBody) Read(p []byte) (int, error) {
+	n, err := k.Reader.Read(p)
+	k.size += int64(n)
+	if !k.held.Set(k.size) {
+		return 0, memory.Full(k.held.Possible(k.size))
+	}
+	return n, err
 }
 
 // attempt runs the request once. ctx bounds the time at the gate. interrupted reports that a switch

@@ -323,6 +323,7 @@ func TestSlowReaders(t *testing.T) {
 func TestDecodedBodiesAreSettled(t *testing.T) {
 	t.Parallel()
 	const requests = 5
+	bomb := small(t, 900) // of which at most two fit
 	hold, held := make(chan struct{}), make(chan struct{}, requests)
 	d := open(t, door.Config{BodyBytes: 1000, BodiesBytes: 2500 * limits.BodyCopies}, func(w http.ResponseWriter, r *http.Request) {
 		echo(w, r)
@@ -334,7 +335,7 @@ func TestDecodedBodiesAreSettled(t *testing.T) {
 	done := make(chan string, requests)
 	for range requests {
 		go func() {
-			req, err := http.NewRequest(http.MethodPost, "http://"+d.Addr()+"/x", strings.NewReader("0123456789"))
+			req, err := http.NewRequest(http.MethodPost, "http://"+d.Addr()+"/x", bytes.NewReader(bomb))
 			if err != nil {
 				done <- err.Error()
 				return
@@ -375,8 +376,8 @@ func TestLargeRequests(t *testing.T) {
 		}
 	})
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	post := func(query string, n int, header ...string) (int, string) {
-		req, err := http.NewRequest(http.MethodPost, "http://"+d.Addr()+"/x?"+query, bytes.NewReader(make([]byte, n)))
+	send := func(query string, body []byte, header ...string) (int, string) {
+		req, err := http.NewRequest(http.MethodPost, "http://"+d.Addr()+"/x?"+query, bytes.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -391,6 +392,9 @@ func TestLargeRequests(t *testing.T) {
 		defer res.Body.Close()
 		text, _ := io.ReadAll(res.Body)
 		return res.StatusCode, string(text)
+	}
+	post := func(query string, n int, header ...string) (int, string) {
+		return send(query, make([]byte, n), header...)
 	}
 	expect := func(what string, want int, text string) func(int, string) {
 		return func(code int, got string) {
@@ -410,8 +414,9 @@ func TestLargeRequests(t *testing.T) {
 	}
 	expect("what fits next to the others", 200, "500")(post("", 500))
 	expect("what does not", 400, "too many large requests")(post("", 501))
-	expect("compressed", 400, "too many large requests")(post("", 10, "Content-Encoding", "gzip"))
-	expect("compressed, in gRPC", 400, "too many large requests")(post("", 10, "Grpc-Encoding", "gzip"))
+	expect("compressed", 400, "too many large requests")(send("", small(t, 600), "Content-Encoding", "gzip"))
+	expect("compressed, in gRPC", 400, "too many large requests")(send("", small(t, 600), "Grpc-Encoding", "gzip"))
+	expect("compressed, and small", 200, "")(send("", small(t, 300), "Content-Encoding", "gzip"))
 	expect("compressed in an unknown way", 400, "too many large requests")(post("", 1, "Content-Encoding", "zstd"))
 	for range 2 {
 		go func() { post("hold", 1); done <- struct{}{} }()
@@ -425,11 +430,12 @@ func TestLargeRequests(t *testing.T) {
 	expect("afterwards", 200, "1000")(post("", 1000))
 }
 
-// TestSmallCompressedRequests checks that a compressed body counts by what it can become at most. Many
-// small ones fit at the same time, where few of the largest do.
+// TestSmallCompressedRequests checks that a compressed body counts by what it becomes. Many small ones
+// fit at the same time, where few of the largest do.
 func TestSmallCompressedRequests(t *testing.T) {
 	t.Parallel()
 	const requests, body = 20, 1 << 20
+	bomb := small(t, body/20) // a guess by its size would be 1,032 times that, and let half of them in
 	hold := make(chan struct{})
 	var held, ended atomic.Int64
 	d := open(t, door.Config{BodyBytes: body, BodiesBytes: 2 * body * limits.BodyCopies}, func(w http.ResponseWriter, r *http.Request) {
@@ -441,7 +447,7 @@ func TestSmallCompressedRequests(t *testing.T) {
 	for range requests {
 		wg.Go(func() {
 			defer ended.Add(1)
-			ask(t, d, "", "", 60, "Content-Encoding", "gzip")
+			ask(t, d, "", "", bomb, "Content-Encoding", "gzip")
 		})
 	}
 	until(t, "every request is held or refused", func() bool { return held.Load()+ended.Load() == requests })

@@ -1,10 +1,12 @@
 package door
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"dbcontroller.dev/internal/access"
@@ -47,26 +49,40 @@ func (f *filter) bounded(next http.Handler) http.Handler {
 	running := make(chan struct{}, f.cfg.Requests)
 	budget := memory.NewBudget(f.cfg.BodiesBytes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rc := http.NewResponseController(w)
+		out := &patient{ResponseWriter: w, rc: rc, most: f.cfg.WriteTime}
+		// The deadline of the former answer on this connection is still set.
+		if r.ProtoMajor == 1 {
+			_ = rc.SetWriteDeadline(time.Time{})
+		}
+		// The server sends the end of an answer, and all of a short one, after this handler has
+		// returned. Without a deadline a client that never reads would hold its connection.
+		var in *body
+		defer func() {
+			most := f.cfg.WriteTime
+			// With HTTP/1 the server reads the rest of the body first.
+			if in != nil && !in.done {
+				most += f.cfg.BodyTime
+			}
+			_ = rc.SetWriteDeadline(time.Now().Add(most))
+		}()
 		select {
 		case running <- struct{}{}:
 			defer func() { <-running }()
 		default:
-			busy(w, r)
+			busy(out, r)
 			return
 		}
-		rc := http.NewResponseController(w)
 		share := budget.Share(limits.ShareBytes)
 		defer share.End()
 		// Until the caller is known, leave the operators' part free.
 		share.Leave(f.cfg.BodiesBytes / limits.OperatorShare)
 		r = r.WithContext(memory.With(r.Context(), share)) // handlers take their memory from it, too
 		if r.Body != nil && r.Body != http.NoBody {
-			b := &body{ReadCloser: http.MaxBytesReader(w, r.Body, f.cfg.BodyBytes), rc: rc, share: share, becomes: f.becomes(encodings(r.Header)...)}
-			// An error here and below means that the connection is gone.
-			_ = rc.SetReadDeadline(time.Now().Add(f.cfg.BodyTime))
-			r.Body = b
+			in = f.body(w, r, rc, share)
+			r.Body = in
 		}
-		next.ServeHTTP(&patient{ResponseWriter: w, rc: rc, most: f.cfg.WriteTime}, r)
+		next.ServeHTTP(out, r)
 	})
 }
 
@@ -93,7 +109,11 @@ func (f *filter) reserved(next http.Handler) http.Handler {
 			}
 		}
 		if n := f.inURL(r); n > 0 && !share.Reserve(n) {
-			busy(w, r)
+			if share.Possible(n) {
+				busy(w, r)
+			} else {
+				refusal.Write(w, r, memory.Full(false))
+			}
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -115,62 +135,50 @@ func (f *filter) inURL(r *http.Request) int64 {
 	if !query.Has("message") {
 		return 0
 	}
-	return f.becomes(query["compression"]...)(int64(len(r.URL.RawQuery)))
+	data := []byte(query.Get("message"))
+	if query.Get("base64") == "1" {
+		// Connect accepts padding, and stops at the first error as well.
+		data, _ = base64.RawURLEncoding.DecodeString(strings.TrimRight(string(data), "="))
+	}
+	return limits.BodyCopies * (int64(len(r.URL.RawQuery)) + memory.Decoded(data, f.cfg.BodyBytes, query["compression"]...))
 }
 
-// encodings returns the compressions that a header announces.
-func encodings(h http.Header) (all []string) {
-	for _, name := range []string{"Content-Encoding", "Connect-Content-Encoding", "Grpc-Encoding"} {
-		all = append(all, h.Values(name)...)
-	}
-	return all
-}
-
-// gzipRatio is the most bytes that one byte of gzip can expand to: deflate encodes 258 bytes in two
-// bits.
-const gzipRatio = 1032
-
-// becomes returns a function from the bytes of a message as sent to the memory for it.
-func (f *filter) becomes(encodings ...string) func(sent int64) int64 {
-	ratio := int64(1)
-	for _, e := range encodings {
-		switch e {
-		case "", "identity":
-		case "gzip":
-			ratio = max(ratio, gzipRatio)
-		default:
-			ratio = f.cfg.BodyBytes // unknown: one byte may expand to the maximum
-		}
-	}
-	return func(sent int64) int64 {
-		return limits.BodyCopies * max(sent, min(sent*ratio, f.cfg.BodyBytes))
-	}
-}
-
-// body is a request's body with a deadline and a budget of memory.
+// body is a request's body that counts in the budget of memory, with a deadline for each message.
 type body struct {
-	io.ReadCloser
-	rc      *http.ResponseController
-	share   *memory.Share
-	becomes func(sent int64) int64
-	sent    int64 // bytes read so far
+	*memory.Body
+	rc    *http.ResponseController
+	most  time.Duration
+	http2 bool
+	done  bool // read to its end
 }
 
-// noRoom is the error for the reader of a body. Connect sends it to the client unchanged.
-func noRoom() error {
-	return refusal.New(refusal.Busy, errors.New("too many large requests at the same time: try again"))
+// body returns the body of a request.
+func (f *filter) body(w http.ResponseWriter, r *http.Request, rc *http.ResponseController, share *memory.Share) *body {
+	in := r.Body
+	// A stream may have any number of messages. Body limits each of them.
+	if !memory.Framed(r.Header) {
+		in = http.MaxBytesReader(w, in, f.cfg.BodyBytes)
+	}
+	b := &body{Body: memory.NewBody(in, r.Header, share.Body(), f.cfg.BodyBytes), rc: rc, most: f.cfg.BodyTime, http2: r.ProtoMajor > 1}
+	b.wait()
+	return b
 }
+
+// wait gives the client time to send a body, or the next message of a stream. An error here and below
+// means that the connection is gone.
+func (b *body) wait() { _ = b.rc.SetReadDeadline(time.Now().Add(b.most)) }
 
 func (b *body) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	before := b.becomes(b.sent)
-	// Reserve before the reader gets the bytes: it decompresses and decodes them at once.
-	if b.sent += int64(n); !b.share.Reserve(b.becomes(b.sent) - before) {
-		return 0, noRoom()
+	if b.Between() {
+		b.wait()
 	}
-	if err == io.EOF {
-		// The body is complete, so the handler may take its time. After any other error the
-		// deadline stays, because the server still reads the rest.
+	n, err := b.Body.Read(p)
+	b.done = b.done || err == io.EOF
+	// After a complete body, or between two messages, the handler may take its time. After any other
+	// error the deadline stays, because the server still reads the rest. HTTP/1 keeps it between
+	// messages: there the server reads the rest before it answers, and no deadline ends a body by
+	// itself.
+	if b.done || err == nil && b.http2 && b.Between() {
 		_ = b.rc.SetReadDeadline(time.Time{})
 	}
 	return n, err

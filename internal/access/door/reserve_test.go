@@ -50,11 +50,11 @@ func (h hooked) Authenticate(ctx context.Context, r *http.Request) (access.Ident
 }
 
 // ask makes a request and returns the code of the answer. Without a body it is a GET.
-func ask(t *testing.T, d *door.Door, token, query string, body int, header ...string) int {
+func ask(t *testing.T, d *door.Door, token, query string, body []byte, header ...string) int {
 	t.Helper()
 	method, content := http.MethodGet, io.Reader(nil)
-	if body > 0 {
-		method, content = http.MethodPost, bytes.NewReader(bytes.Repeat([]byte{' '}, body))
+	if body != nil {
+		method, content = http.MethodPost, bytes.NewReader(body)
 	}
 	req, err := http.NewRequest(method, "http://"+d.Addr()+"/x?"+query, content)
 	if err != nil {
@@ -82,13 +82,13 @@ func TestOperatorsAreNotLockedOut(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
 		cfg            door.Config
-		body           int // of each request
+		body           []byte // of each request
 		asked, held    int64
 		refused        int // the code of the answer
-		operatorsBytes int
+		operatorsBody  []byte
 	}{
-		{"requests", door.Config{Requests: 16}, 0, 16, 14, http.StatusServiceUnavailable, 0},
-		{"memory", door.Config{BodyBytes: 1000, BodiesBytes: 16000 * limits.BodyCopies}, 1000, 32, 14, http.StatusBadRequest, 1000},
+		{"requests", door.Config{Requests: 16}, nil, 16, 14, http.StatusServiceUnavailable, nil},
+		{"memory", door.Config{BodyBytes: 1000, BodiesBytes: 16000 * limits.BodyCopies}, make([]byte, 1000), 32, 14, http.StatusBadRequest, make([]byte, 1000)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -121,7 +121,7 @@ func TestOperatorsAreNotLockedOut(t *testing.T) {
 			if code := ask(t, d, viewer, "", tc.body); code != tc.refused {
 				t.Errorf("a viewer's next request: %d", code)
 			}
-			if code := ask(t, d, operator, "", tc.operatorsBytes); code != http.StatusOK {
+			if code := ask(t, d, operator, "", tc.operatorsBody); code != http.StatusOK {
 				t.Errorf("an operator's request: %d", code)
 			}
 			close(hold)
@@ -134,7 +134,7 @@ func TestOperatorsAreNotLockedOut(t *testing.T) {
 // holds no memory.
 func TestNobodyHoldsMemoryUnknown(t *testing.T) {
 	t.Parallel()
-	hold := make(chan struct{})
+	hold, bomb := make(chan struct{}), small(t, 900)
 	var waiting, ended atomic.Int64
 	d := open(t, door.Config{BodyBytes: 1000, BodiesBytes: 3000 * limits.BodyCopies, Lock: people(t, func(r *http.Request) {
 		if r.URL.Query().Has("hold") {
@@ -145,11 +145,11 @@ func TestNobodyHoldsMemoryUnknown(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
-			ask(t, d, "nobody", "hold", 10, "Content-Encoding", "gzip")
+			ask(t, d, "nobody", "hold", bomb, "Content-Encoding", "gzip")
 			ended.Add(1)
 		})
 		wg.Go(func() {
-			ask(t, d, "nobody", "hold&message=x&compression=gzip", 0)
+			ask(t, d, "nobody", "hold&base64=1&compression=gzip&message="+url(bomb), nil)
 			ended.Add(1)
 		})
 	}
@@ -157,7 +157,7 @@ func TestNobodyHoldsMemoryUnknown(t *testing.T) {
 	if n := ended.Load(); n > 0 {
 		t.Errorf("%d are answered before the caller is known", n)
 	}
-	if code := ask(t, d, operator, "", 10, "Content-Encoding", "gzip"); code != http.StatusOK {
+	if code := ask(t, d, operator, "", bomb, "Content-Encoding", "gzip"); code != http.StatusOK {
 		t.Errorf("an operator's request: %d", code)
 	}
 	close(hold)

@@ -13,8 +13,12 @@
 // writes fail. A handler's panic reaches the client as a *PanicError, and no other goroutine. The
 // Reporter of the caller's context gets it as well, because the client may drop the error.
 //
-// The package does not bound how long a handler runs after cancellation. It does not compress,
-// limit or log, and offers no hijacking, connection deadlines or server push. Begin to read at
+// Memory. If the caller's context has a share of a listener's memory, the handler's request counts
+// there, next to the request that the caller handles: its messages are encoded and decoded again.
+// Once the handler has read its whole body, only the messages count.
+//
+// The package does not bound how long a handler runs after cancellation. It does not compress, limit
+// anything else or log, and offers no hijacking, connection deadlines or server push. Begin to read at
 // Client.
 package inprocess
 
@@ -22,8 +26,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"runtime/debug"
+
+	"dbcontroller.dev/internal/base/memory"
 )
 
 // Client returns a client that sends each request to h, whatever its address. It follows no
@@ -82,7 +89,9 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	go func() {
 		defer cancel()
 		defer stop()
-		err := t.serve(w, received(ctx, req))
+		in, release := received(ctx, req)
+		defer release()
+		err := t.serve(w, in)
 		if err == nil && ctx.Err() != nil {
 			err = context.Cause(ctx) // a handler that stops early leaves an incomplete body
 		}
@@ -123,9 +132,10 @@ func (t transport) serve(w http.ResponseWriter, req *http.Request) (err error) {
 	return nil
 }
 
-// received returns the request in the form that a server sees.
-func received(ctx context.Context, req *http.Request) *http.Request {
-	in := req.Clone(ctx)
+// received returns the request in the form that a server sees, and a function that gives back its
+// memory.
+func received(ctx context.Context, req *http.Request) (in *http.Request, release func()) {
+	in = req.Clone(ctx)
 	in.Proto, in.ProtoMajor, in.ProtoMinor = "HTTP/2.0", 2, 0
 	in.RequestURI = req.URL.RequestURI()
 	in.RemoteAddr = "inprocess"
@@ -139,7 +149,27 @@ func received(ctx context.Context, req *http.Request) *http.Request {
 	if in.Body == nil {
 		in.Body = http.NoBody
 	}
-	return in
+	share := memory.Of(ctx)
+	if share == nil || in.Body == http.NoBody {
+		return in, func() {}
+	}
+	// The client still has the message that the handler decodes again.
+	b := memory.NewBody(in.Body, in.Header, share.Hold(), math.MaxUint32)
+	in.Body = requestBody{b}
+	return in, b.End
+}
+
+// requestBody is a request's body that counts as memory of the request that the client handles.
+type requestBody struct{ *memory.Body }
+
+func (b requestBody) Read(p []byte) (int, error) {
+	n, err := b.Body.Read(p)
+	// A handler looks for the end of the body after it has decoded the last message. A watch lives
+	// long from there on.
+	if n == 0 && err == io.EOF {
+		b.Settle()
+	}
+	return n, err
 }
 
 // body is a response body. Closing it early cancels the request.

@@ -15,7 +15,7 @@ const (
 	HeaderBytes = 32 << 10
 	// HeaderTime is the time for a client to send its headers, and for a TLS handshake.
 	HeaderTime = 10 * time.Second
-	// BodyTime is the time for a client to send a body.
+	// BodyTime is the time for a client to send a body, or the next message of a stream.
 	BodyTime = 30 * time.Second
 	// WriteTime is the time for a client to read the data of one write.
 	WriteTime = 30 * time.Second
@@ -28,7 +28,7 @@ const (
 	// BodyCopies is the number of times that a request's body is in memory while a server decodes
 	// and handles it. A body counts this many times: as received, in a decoding buffer of up to
 	// twice its size, and as a message. Later the stored document and its command replace the
-	// buffer.
+	// buffer. A compressed body counts this many times both as received and decompressed.
 	BodyCopies = 4
 	// ShareBytes is the maximum part of RequestsBytes or ServerRequestsBytes for one request. The
 	// largest watch fits in: a page of records, an event of 16 MB, and all remembered names.
@@ -55,7 +55,8 @@ const (
 
 // Limits of a server's API.
 const (
-	// ServerRequestBytes is the maximum size of a request's body, before and after decompression.
+	// ServerRequestBytes is the maximum size of a request's body, or of one message of a stream, before
+	// and after decompression.
 	ServerRequestBytes = 8 << 20
 	// ServerRequestsBytes is the maximum memory of all parallel requests: bodies, responses to slow
 	// readers, and the data that watches remember and send.

@@ -1,9 +1,9 @@
 // Package memory counts the bytes held for requests, against one budget of the process and one
 // limit for each request.
 //
-// A listener gives each request a Share and puts it into the request's context. Code that keeps
-// bytes for the request, such as a body, a captured response or the names of a watch, takes them
-// from the Share beforehand. It gives them back when it drops them, and the end of the request
+// A listener gives each request a Share and puts it into the request's context, and reads its body
+// through a Body. Code that keeps bytes for the request, such as a captured response or the names of
+// a watch, takes them from the Share beforehand. It gives them back when it drops them, and the end of the request
 // gives back the rest. Without room, the code refuses the request or drops optional data.
 //
 // Names remembered by a watch only save work, and live as long as the watch. They never take the
@@ -11,8 +11,8 @@
 //
 // Without a Share in the context the package counts nothing: background work belongs to no client.
 //
-// The package does not own the limits (package limits) or the response to a client (package
-// refusal). Begin to read at Share.
+// The package does not own the limits (package limits) or the form of an answer (package refusal).
+// Begin to read at Share.
 package memory
 
 import (
@@ -88,6 +88,19 @@ func (s *Share) take(bytes int64, spare bool) bool {
 	return true
 }
 
+// Possible reports whether Take could ever succeed, with no bytes held by other requests. If it
+// returns false, a retry is pointless.
+func (s *Share) Possible(bytes int64) bool {
+	if s == nil {
+		return true
+	}
+	s.budget.mu.Lock()
+	defer s.budget.mu.Unlock()
+	// The budget without other requests: all of it, minus what this request holds and what it must
+	// leave.
+	return bytes <= min(s.left, s.budget.total-s.keep-s.taken)
+}
+
 // add counts bytes without a check. The caller holds budget.mu.
 func (s *Share) add(bytes int64) {
 	s.budget.left -= bytes
@@ -124,6 +137,28 @@ func (s *Share) Settle(bytes int64) {
 	}
 }
 
+// Body returns the account of the request's body. Settle gives its bytes back.
+func (s *Share) Body() Account { return &bodyAccount{share: s} }
+
+// bodyAccount is not safe for concurrent use. Body has a lock.
+type bodyAccount struct {
+	share *Share
+	bytes int64
+}
+
+func (a *bodyAccount) Set(bytes int64) bool {
+	if bytes > a.bytes && !a.share.Reserve(bytes-a.bytes) {
+		return false
+	}
+	if bytes < a.bytes {
+		a.share.Settle(bytes)
+	}
+	a.bytes = bytes
+	return true
+}
+
+func (a *bodyAccount) Possible(bytes int64) bool { return a.share.Possible(bytes - a.bytes) }
+
 // End gives back all bytes that the request took. Later calls of Take fail.
 func (s *Share) End() {
 	s.budget.mu.Lock()
@@ -157,18 +192,8 @@ func (h *Held) set(bytes int64, spare bool) bool {
 	return true
 }
 
-// Possible reports whether Set could ever succeed, with no bytes held by other requests. If it
-// returns false, a retry is pointless.
-func (h *Held) Possible(bytes int64) bool {
-	s := h.share
-	if s == nil {
-		return true
-	}
-	s.budget.mu.Lock()
-	defer s.budget.mu.Unlock()
-	// The budget without other requests: all of it, minus what this request holds.
-	return bytes-h.bytes <= min(s.left, s.budget.total-s.taken)
-}
+// Possible is Share.Possible for Set.
+func (h *Held) Possible(bytes int64) bool { return h.share.Possible(bytes - h.bytes) }
 
 type key struct{}
 

@@ -126,9 +126,5 @@ func (r *Reads) Possible(bytes int64) bool {
 	if !r.Counts() {
 		return true
 	}
-	bytes -= r.Paid()
-	b := r.share.budget
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return bytes <= min(r.share.left, b.total-r.share.keep-r.share.taken)
+	return r.share.Possible(bytes - r.Paid())
 }

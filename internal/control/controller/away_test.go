@@ -70,7 +70,7 @@ func TestBackAway(t *testing.T) {
 		{name: "it is not configured", d: us.Deployment{CurrentVersion: "v2", LastSwitch: &us.Switch{From: "v0", To: "v2"}}, v1: awayConnection{}},
 	} {
 		w := &wayBack{
-			deployment: known, cfg:         Settings{Databases: []Database{{Version: "v1", Disabled: tc.disabled}, {Version: "v2"}}},
+			deployment: known, cfg: Settings{Databases: []Database{{Version: "v1", Disabled: tc.disabled}, {Version: "v2"}}},
 			connections: &connections{databases: map[string]Connection{"v1": tc.v1, "v2": deafConnection{}}}, backend: shutBackend{},
 		}
 		if version, db := w.backDatabase(tc.d); db != nil {

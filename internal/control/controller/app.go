@@ -38,7 +38,6 @@
 //
 //   - firstStart chooses the version at which a deployment begins.
 //   - provisioning creates collections, and announces the upgrades that become possible.
-//   - syncing runs engines, and this controller's share of data updates.
 //   - marks checks that the databases are those in the record.
 //   - beats notices that a database was restored, and handles it.
 //   - fences keeps old versions closed, and records breaches.
@@ -49,7 +48,8 @@
 //   - recordWatch notices that etcd no longer has the record.
 //
 // The parts in packages of their own are cleanup (retired versions, tombstones), comparison
-// (verification), formernames (who still uses old names), keys (encryption) and metrics.
+// (verification), engines (the sync), formernames (who still uses old names), keys (encryption) and
+// metrics.
 //
 // Begin to read at App.Run, App.work and App.lead.
 //
@@ -67,6 +67,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/internal/control/controller/comparison"
+	"dbcontroller.dev/internal/control/controller/engines"
 	"dbcontroller.dev/internal/control/controller/keys"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/control/deployment/api"
@@ -108,7 +109,7 @@ type App struct {
 	imports      *imports
 	first        *firstStart
 	provisioning *provisioning
-	syncing      *syncing
+	engines      *engines.Runner
 	comparison   *comparison.Comparison
 
 	// collections keeps the indexes, options and names of collections as the record says.
@@ -182,7 +183,7 @@ func (a *App) work(ctx context.Context) error {
 		g.Go(func() error { return a.pool.Run(owning) })
 		g.Go(func() error {
 			defer release()
-			return a.syncing.sync(ctx)
+			return a.engines.Run(ctx)
 		})
 		// These loops run on every controller. They share the work through the record.
 		g.Go(func() error { return a.collections.KeepIndexes(ctx) })
@@ -219,7 +220,7 @@ func (a *App) Ready() error {
 	if len(a.pool.Owned()) == 0 {
 		return errors.New("waiting for shards: other controllers own all of them, or etcd does not answer")
 	}
-	return a.syncing.engines.ready()
+	return a.engines.Ready()
 }
 
 // lead campaigns for leadership. While this controller leads, it drives upgrades and cleans up

@@ -90,7 +90,7 @@ type Doors interface {
 // them carry the deployment's name as a label.
 func (a *App) Metrics() prometheus.Collector {
 	return prometheus.WrapCollectorWith(prometheus.Labels{"deployment": a.cfg.Deployment}, metrics.Of(metrics.Source{
-		Deployments: a.deployment, Ready: a.Ready, Leads: a.leading.Load, Stages: a.syncing.engines.stages, Progress: a.syncing.engines.progress,
+		Deployments: a.deployment, Ready: a.Ready, Leads: a.leading.Load, Stages: a.engines.Stages, Progress: a.engines.Progress,
 		Hooks: a.hooks.Stats, Waits: a.waits, BackAway: a.wayBack.BackAway, Shards: a.cfg.ShardMetrics,
 	}))
 }

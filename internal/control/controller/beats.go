@@ -149,7 +149,7 @@ func (b *beats) countsIn(ctx context.Context, version string) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case elsewhere(err):
+		case identity.IsElsewhere(err):
 			return err
 		case err == nil:
 			failing.Over()
@@ -186,10 +186,4 @@ func (b *beats) claim(ctx context.Context, version string, use func(*identity.Pu
 		return nil // the next beat handles it
 	}
 	return err
-}
-
-// elsewhere reports whether an error means that controllers with another etcd use the database.
-func elsewhere(err error) bool {
-	var e *identity.ElsewhereError
-	return errors.As(err, &e)
 }

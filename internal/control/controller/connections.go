@@ -48,16 +48,6 @@ func (c *connections) openSoon(ctx context.Context, version string) error {
 	return c.databases[version].Open(bounded)
 }
 
-// measurable reports whether every database can be measured. A database that a test wraps cannot.
-func (c *connections) measurable() bool {
-	for _, ns := range c.namespaces {
-		if _, ok := ns.(record.Monitor); !ok {
-			return false
-		}
-	}
-	return true
-}
-
 // Viewer is a Connection whose database has views.
 type Viewer interface {
 	Views(ctx context.Context) ([]record.View, error)

@@ -5,6 +5,7 @@ import (
 
 	"dbcontroller.dev/internal/control/controller/cleanup"
 	"dbcontroller.dev/internal/control/controller/comparison"
+	"dbcontroller.dev/internal/control/controller/engines"
 	"dbcontroller.dev/internal/control/controller/formernames"
 	"dbcontroller.dev/internal/control/controller/keys"
 	"dbcontroller.dev/internal/control/deployment"
@@ -56,10 +57,18 @@ func New(cfg Settings, registry *transform.Registry, store coord.Store, backend 
 		marks: a.marks, beats: a.beats, keys: a.keys, log: a.log,
 	}
 	a.pool = shards.New(store, shards.Config{Prefix: a.deployment.Root(), ID: opts.ID, Ring: cfg.RingSize, Log: a.log})
-	a.syncing = &syncing{
-		connections: a.connections, cfg: cfg, opts: &a.opts, registry: registry, deployment: a.deployment, pool: a.pool, collections: a.collections,
-		provisioning: a.provisioning, successors: a.successors, beats: a.beats, keys: a.keys, imports: a.imports, log: a.log,
+	followed := a.successors.replaced
+	if opts.reads {
+		followed = nil // the source's own controllers follow replacements
 	}
+	a.engines = engines.New(engines.Parts{
+		Deployments: a.deployment, Registry: registry, Namespaces: a.namespaces, Pool: a.pool, Collections: a.collections,
+		Provisioning: a.provisioning, Rotation: a.keys.Rotation(), Keys: a.imports,
+		Target: cfg.target, Copies: cfg.copies, Lives: a.beats.lives, Replaced: followed, SourceLacks: a.successors.replacements.text, Log: a.log,
+	}, engines.Settings{
+		ID: opts.ID, Workers: cfg.Copy.Workers, Page: cfg.Copy.Page, MaxLag: cfg.Switch.MaxLag, ShowValues: cfg.ShowValues,
+		Pacing: cfg.pacing(), Unthrottled: cfg.Copy.Unthrottled, Tracer: opts.Tracer,
+	})
 	a.comparison = comparison.New(comparison.Parts{
 		Deployments: a.deployment, Registry: registry, Namespaces: a.namespaces, Collections: a.collections,
 		Target: cfg.target, Wants: cfg.wants, Copies: cfg.copies,

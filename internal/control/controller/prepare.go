@@ -84,7 +84,7 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 		case a.backend.Unavailable(err), identity.IsLost(err):
 			// The current version goes on without the other one, because applications still ask for
 			// its location. sync announces upgrades once the database is available.
-			a.syncing.engines.fail(err)
+			a.engines.Fail(err)
 			a.incarnation, err = a.deployment.Incarnation(ctx)
 			return d, err
 		case err != nil:
@@ -118,7 +118,7 @@ func (a *App) prepare(ctx context.Context) (upgradestate.Deployment, error) {
 	if len(a.cfg.reachable(d)) == 0 {
 		return a.provisioning.provision(ctx, d, d.CurrentVersion, a.registry.Kinds(upgradestate.APIVersion(d.CurrentVersion)))
 	}
-	return a.provisioning.announce(ctx, d)
+	return a.provisioning.Announce(ctx, d)
 }
 
 // soon is the longest wait for a database that the controller can start without.

@@ -35,12 +35,12 @@ type provisioning struct {
 	log         *zap.Logger
 }
 
-// announce announces every possible upgrade with the collections of both sides, and which one is
+// Announce announces every possible upgrade with the collections of both sides, and which one is
 // copied in advance. It does so once for each direction: an announcement that another process
 // withdraws, because of its configuration, stays withdrawn. It returns an error if the upgrade that
 // this process will sync is not possible. It skips other impossible upgrades, or postpones them if
 // only their database is unavailable.
-func (p *provisioning) announce(ctx context.Context, d upgradestate.Deployment) (upgradestate.Deployment, error) {
+func (p *provisioning) Announce(ctx context.Context, d upgradestate.Deployment) (upgradestate.Deployment, error) {
 	targets := p.cfg.reachable(d)
 	wanted, ok := p.cfg.wants(d)
 	if ok { // first, because this one has work to do
@@ -57,7 +57,7 @@ func (p *provisioning) announce(ctx context.Context, d upgradestate.Deployment) 
 		case to == wanted || ctx.Err() != nil:
 			// Another controller may have flipped meanwhile. Then another version is wanted.
 			if now, getErr := p.deployment.Get(ctx); getErr == nil && now.Epoch != d.Epoch {
-				return p.announce(ctx, now)
+				return p.Announce(ctx, now)
 			}
 			return d, err
 		default:
@@ -73,15 +73,15 @@ func (p *provisioning) announce(ctx context.Context, d upgradestate.Deployment) 
 	return d, nil
 }
 
-// mustAnnounce reports whether the upgrades of the present direction are not announced yet.
-func (p *provisioning) mustAnnounce(d upgradestate.Deployment) bool {
+// MustAnnounce reports whether the upgrades of the present direction are not announced yet.
+func (p *provisioning) MustAnnounce(d upgradestate.Deployment) bool {
 	return d.Name != "" && d.Upgrade == nil && p.announced < d.Epoch
 }
 
 // ensure creates missing collections on both sides of a direction, and announces the upgrade. A
 // second call changes nothing.
 func (p *provisioning) ensure(ctx context.Context, d upgradestate.Deployment, to string) (upgradestate.Deployment, error) {
-	d, dir, err := p.ensureCollections(ctx, d, to)
+	d, dir, err := p.EnsureCollections(ctx, d, to)
 	if err != nil {
 		return d, err
 	}
@@ -92,8 +92,8 @@ func (p *provisioning) ensure(ctx context.Context, d upgradestate.Deployment, to
 	return p.deployment.Apply(ctx, upgradestate.AnnounceAvailable{Available: available})
 }
 
-// ensureCollections creates missing collections on both sides of a direction.
-func (p *provisioning) ensureCollections(ctx context.Context, d upgradestate.Deployment, to string) (upgradestate.Deployment, transform.Direction, error) {
+// EnsureCollections creates missing collections on both sides of a direction.
+func (p *provisioning) EnsureCollections(ctx context.Context, d upgradestate.Deployment, to string) (upgradestate.Deployment, transform.Direction, error) {
 	dir, err := p.registry.Direction(d.CurrentVersion, to)
 	if err != nil {
 		return d, nil, err

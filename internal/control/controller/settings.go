@@ -136,14 +136,3 @@ func (s Settings) fits(d upgradestate.Deployment) error {
 func (s Settings) pacing() throttle.Config {
 	return throttle.Config{MaxRate: s.Copy.MaxRate, MaxSourceLoad: s.Copy.MaxSourceLoad, Window: s.Copy.Window}
 }
-
-// pacer returns the Pacer for an engine's bulk work. A database without record.Monitor is not
-// measured.
-func (s Settings) pacer(source, target record.Namespace) *throttle.Pacer {
-	cfg := s.pacing()
-	if !s.Copy.Unthrottled {
-		cfg.Source, _ = source.(record.Monitor)
-		cfg.Target, _ = target.(record.Monitor)
-	}
-	return throttle.New(cfg)
-}

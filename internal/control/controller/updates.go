@@ -2,16 +2,12 @@ package controller
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/control/controller/keys"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/control/deployment/api"
-	"dbcontroller.dev/internal/engine/backfill"
-	"dbcontroller.dev/internal/engine/throttle"
-	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
 )
@@ -63,45 +59,4 @@ func (u updates) Task(name string) (upgradestate.Update, error) {
 		run.Version = d.CurrentVersion
 	}
 	return run, nil
-}
-
-// update does this controller's share of the running data update.
-func (s *syncing) update(ctx context.Context, owned *ownership) error {
-	mine := owned.subscribe()
-	defer owned.unsubscribe(mine)
-	pacing := s.cfg.pacing()
-	// The served database may change during a run, so the Monitor must follow the record.
-	if !s.cfg.Copy.Unthrottled && s.measurable() {
-		pacing.Source = current{s.connections, s.deployment}
-	}
-	return backfill.New(backfill.Parts{
-		Tasks: s.registry, Rotation: s.keys.Rotation(), Deployments: s.deployment, Journal: s.deployment, Ownership: mine, Lease: s.pool.Lease, Log: s.log,
-		Pacer: throttle.New(pacing), Keys: s.imports,
-		Namespace: func(version string) backfill.Namespace {
-			if ns := s.namespaces[version]; ns != nil {
-				return ns
-			}
-			return nil
-		},
-	}, backfill.Config{Owner: s.opts.ID, Workers: s.cfg.Copy.Workers}).Run(ctx)
-}
-
-// current measures the database of the current version, on which data updates work.
-type current struct {
-	*connections
-	deployment *deployment.Store
-}
-
-var _ record.Monitor = current{}
-
-func (c current) Health(ctx context.Context) (record.Health, error) {
-	d, err := c.deployment.Get(ctx)
-	if err != nil {
-		return record.Health{}, err
-	}
-	m, ok := c.namespaces[d.CurrentVersion].(record.Monitor)
-	if !ok {
-		return record.Health{}, fmt.Errorf("cannot measure the load of the database of %s", d.CurrentVersion)
-	}
-	return m.Health(ctx)
 }

@@ -38,6 +38,10 @@ func (w *waiting) why() error {
 	return w.err
 }
 
+// retryEngine is the pause before another attempt at work that failed, when a person may have to act
+// first.
+const retryEngine = 10 * time.Second
+
 // retryPrepare is the pause before another attempt to reach the databases.
 const retryPrepare = time.Second
 

@@ -52,6 +52,12 @@ func (e *ElsewhereError) Error() string {
 		"if this etcd is the right one, stop all controllers and run 'dbcontroller recover' with it", e.Version)
 }
 
+// IsElsewhere reports whether an error means that controllers with another etcd use the database.
+func IsElsewhere(err error) bool {
+	var e *ElsewhereError
+	return errors.As(err, &e)
+}
+
 // ForgedBeatError means that a database holds a beat that no controller can have counted. Counting
 // on from it would overflow for good. Nothing was changed. Retries do not help.
 type ForgedBeatError struct {

@@ -1,4 +1,4 @@
-package controller
+package engines
 
 import (
 	"errors"
@@ -37,7 +37,7 @@ func TestStoppedShards(t *testing.T) {
 // TestStoppedIsShown: the shards that have stopped are counted until an engine runs.
 func TestStoppedIsShown(t *testing.T) {
 	t.Parallel()
-	var e engines
+	var e running
 	e.stop([]syncer.Progress{{Shard: 1, State: syncer.StateStopped}})
 	if ps := e.progress(); len(ps) != 1 || ps[0].State != syncer.StateStopped {
 		t.Errorf("%+v", ps)

@@ -1,4 +1,4 @@
-package controller
+package engines
 
 import (
 	"context"
@@ -16,27 +16,27 @@ import (
 // tellStopped publishes, for each shard of this controller, why its sync has stopped. The engine's
 // last report, perhaps "ready", is no longer true, and no other process corrects it. If problem is
 // nil, no sync is wanted, and tellStopped publishes an empty report.
-func (s *syncing) tellStopped(ctx context.Context, problem error) {
-	lease := s.pool.Lease()
+func (r *Runner) tellStopped(ctx context.Context, problem error) {
+	lease := r.Pool.Lease()
 	if lease == 0 {
 		return // the earlier report has expired with the lease
 	}
 	var ps []syncer.Progress
 	if problem != nil {
-		known, err := s.deployment.Progress(ctx)
+		known, err := r.Deployments.Progress(ctx)
 		if err != nil {
-			s.log.Warn("cannot publish that the sync of shards has stopped", zap.Error(err))
+			r.Log.Warn("cannot publish that the sync of shards has stopped", zap.Error(err))
 			return
 		}
-		ps = stoppedShards(s.opts.ID, slices.Sorted(maps.Keys(s.pool.Owned())), known, problem)
-	} else if !s.engines.anyStopped() {
+		ps = stoppedShards(r.cfg.ID, slices.Sorted(maps.Keys(r.Pool.Owned())), known, problem)
+	} else if !r.engines.anyStopped() {
 		return
 	}
-	if err := s.deployment.PublishProgress(ctx, s.opts.ID, ps, lease); err != nil {
-		s.log.Warn("cannot publish that the sync of shards has stopped", zap.Error(err))
+	if err := r.Deployments.PublishProgress(ctx, r.cfg.ID, ps, lease); err != nil {
+		r.Log.Warn("cannot publish that the sync of shards has stopped", zap.Error(err))
 		return // others still see the earlier report
 	}
-	s.engines.stop(ps)
+	r.engines.stop(ps)
 }
 
 // mostOfError and mostOfErrors limit, in bytes, the reason for one shard and for all shards of a
@@ -62,7 +62,7 @@ func stoppedShards(owner string, owned []int, known []syncer.Progress, problem e
 			p = known[i]
 		}
 		p.Owner, p.State, p.Rate, p.LagMillis = owner, syncer.StateStopped, 0, nil
-		p.WaitsFor = fmt.Sprintf("the sync, which has stopped and is retried every %v: %s", retryEngine, why)
+		p.WaitsFor = fmt.Sprintf("the sync, which has stopped and is retried every %v: %s", retry, why)
 		p.Code, p.Version, p.LastError = upgradestate.BlockController, "", "" // see WaitsFor
 		p.Pace, p.PaceCause = "", ""
 		ps = append(ps, p)

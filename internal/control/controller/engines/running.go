@@ -1,4 +1,4 @@
-package controller
+package engines
 
 import (
 	"slices"
@@ -8,8 +8,8 @@ import (
 	"dbcontroller.dev/syncer"
 )
 
-// engines holds the running engine, or the reason why none runs.
-type engines struct {
+// running holds the running engine, or the reason why none runs.
+type running struct {
 	mu      sync.Mutex
 	now     *syncer.Engine
 	all     []*syncer.Engine // now, and engines of ended directions that watch for late deletes
@@ -19,7 +19,7 @@ type engines struct {
 
 // replace sets the running engine. The earlier engine may still watch for late deletes, and stops
 // publishing.
-func (e *engines) replace(now *syncer.Engine) {
+func (e *running) replace(now *syncer.Engine) {
 	e.mu.Lock()
 	before := e.now
 	e.now, e.problem, e.stopped = now, nil, nil
@@ -32,7 +32,7 @@ func (e *engines) replace(now *syncer.Engine) {
 }
 
 // late returns the late deletes of a shard that other engines than but have counted.
-func (e *engines) late(shard int, but *syncer.Engine) (n int64) {
+func (e *running) late(shard int, but *syncer.Engine) (n int64) {
 	e.mu.Lock()
 	all := slices.Clone(e.all)
 	e.mu.Unlock()
@@ -47,7 +47,7 @@ func (e *engines) late(shard int, but *syncer.Engine) (n int64) {
 
 // end records that an engine has ended, and why. It ignores the reason of an engine that was
 // replaced.
-func (e *engines) end(ended *syncer.Engine, problem error) {
+func (e *running) end(ended *syncer.Engine, problem error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.all = slices.DeleteFunc(e.all, func(x *syncer.Engine) bool { return x == ended })
@@ -57,19 +57,19 @@ func (e *engines) end(ended *syncer.Engine, problem error) {
 }
 
 // fail records why no engine could start.
-func (e *engines) fail(problem error) {
+func (e *running) fail(problem error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.problem = problem
 }
 
-func (e *engines) ready() error {
+func (e *running) ready() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.problem
 }
 
-func (e *engines) progress() []syncer.Progress {
+func (e *running) progress() []syncer.Progress {
 	e.mu.Lock()
 	now, stopped := e.now, e.stopped
 	e.mu.Unlock()
@@ -80,7 +80,7 @@ func (e *engines) progress() []syncer.Progress {
 }
 
 // stages returns the time that the running engine has spent copying, by stage.
-func (e *engines) stages() map[syncer.Stage]time.Duration {
+func (e *running) stages() map[syncer.Stage]time.Duration {
 	e.mu.Lock()
 	now := e.now
 	e.mu.Unlock()
@@ -91,13 +91,13 @@ func (e *engines) stages() map[syncer.Stage]time.Duration {
 }
 
 // stop records the published progress of shards whose sync has stopped.
-func (e *engines) stop(stopped []syncer.Progress) {
+func (e *running) stop(stopped []syncer.Progress) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.stopped = stopped
 }
 
-func (e *engines) anyStopped() bool {
+func (e *running) anyStopped() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.stopped) > 0

@@ -34,16 +34,28 @@ func worldOf(t *testing.T, r *transform.Registry) *world {
 // names are there, behind a validator, as a switch leaves them.
 func worldOn(t *testing.T, r *transform.Registry, source memstore.Options, left ...string) *world {
 	t.Helper()
+	return worldBetween(t, r, source, memstore.Options{Start: 1 << 20}, left...)
+}
+
+// worldBetween is worldOn with a target that has options, too. The kinds with fixed names in the
+// source hold one record each.
+func worldBetween(t *testing.T, r *transform.Registry, source, target memstore.Options, left ...string) *world {
+	t.Helper()
 	w := &world{
 		t: t, coord: memcoord.New(),
 		src: memstore.NewCluster(source).Open("old"),
-		dst: memstore.NewCluster(memstore.Options{Start: 1 << 20}).Open("new"),
+		dst: memstore.NewCluster(target).Open("new"),
 	}
 	vs := r.Versions()
 	from, to := vs[0], vs[len(vs)-1]
 	var err error
 	w.dir, err = r.Direction(from, to)
 	w.check(err)
+	for _, k := range w.dir.SourceKinds() {
+		if k.Fixed {
+			w.check(w.src.Foreign().Insert(t.Context(), k.Name, mutation(k.Name, "made", 1).Doc))
+		}
+	}
 	w.store = deployment.New(w.coord, name, deployment.Config{})
 	d, err := w.store.Create(t.Context(), from, ring)
 	w.check(err)

@@ -112,8 +112,8 @@ func (e *Engine) restoreDeleted(ctx context.Context) error {
 				ids[id] = true
 			}
 		}
-		if err := next.syncGroups(ctx, slices.Collect(maps.Keys(ids)), record.Version{}); err != nil && !errors.Is(err, errOver) {
-			return fmt.Errorf("bring back what was deleted late: %w", err)
+		if err := next.copyAgain(ctx, slices.Collect(maps.Keys(ids))); err != nil && !errors.Is(err, errOver) {
+			return fmt.Errorf("restore late deletes: %w", err)
 		}
 		e.mu.Lock()
 		// The stream may have added late deletes meanwhile.
@@ -125,6 +125,22 @@ func (e *Engine) restoreDeleted(ctx context.Context) error {
 		}
 		e.mu.Unlock()
 	}
+}
+
+// copyAgain writes groups whose records others have deleted from the target. The guards of this
+// engine's own writes outlive the records. The read is therefore not before a position taken now,
+// and the write also replaces a guard of its own version. Otherwise a record that this engine has
+// just written would count as current, and stay deleted.
+func (e *Engine) copyAgain(ctx context.Context, ids []transform.GroupID) error {
+	var now record.Position
+	err := e.persist(ctx, "restore late deletes", func() (err error) {
+		now, err = e.Source.Position(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return e.bring(ctx, ids, now.At, forRepair)
 }
 
 // restored notes that a late delete was undone. Until all late deletes of the shard are undone, the

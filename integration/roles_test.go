@@ -49,7 +49,6 @@ type part struct {
 	Steps  bool       // of a controller: it stands still in each step of a switch
 	Hold   int        // of a server: writes to v1 that are held once it is armed
 	Flags  []string   // of a server: those of the service
-	Memory int64      // of a server: what its requests may hold
 }
 
 const partVariable = "DBCONTROLLER_INTEGRATION_PART"
@@ -209,7 +208,7 @@ func playServer(ctx context.Context, s stage) error {
 		return err
 	}
 	server, err := app.New(s.config, service.Server(), app.Options{
-		ID: s.ID, Listen: "127.0.0.1:0", OperatorListen: "127.0.0.1:0", RequestsBytes: s.Memory,
+		ID: s.ID, Listen: "127.0.0.1:0", OperatorListen: "127.0.0.1:0",
 		Wrap: func(version string, c record.Client) record.Client {
 			if version != "v1" || s.Hold == 0 {
 				return c

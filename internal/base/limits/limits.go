@@ -1,7 +1,8 @@
 // Package limits defines all resource limits of the project in one place. With them every caller
 // has a bounded cost, even a slow or hostile one. docs/security.md lists them.
 //
-// The limits are no settings: each is far above the needs of a deployment. The package has no code;
+// The limits are no settings: each is far above the needs of a deployment. Only GOMEMLIMIT lowers one of
+// them, ServerRequestsBytes. The package has no code;
 // the packages that receive input enforce the limits.
 //
 // It is not for users and may change with any version.
@@ -61,6 +62,9 @@ const (
 	// ServerRequestsBytes is the maximum memory of all parallel requests: bodies, responses to slow
 	// readers, and the data that watches remember and send.
 	ServerRequestsBytes = 512 << 20
+	// LeastRequestsBytes is that memory in a process with a small GOMEMLIMIT. The largest body fits in,
+	// also if it is compressed, kept for another run, and decoded again for another version.
+	LeastRequestsBytes = 128 << 20
 	// CompressBytes is the size from which responses are compressed, if the client accepts that.
 	// Compressing smaller ones takes more time than it saves.
 	CompressBytes = 1 << 10

@@ -12,12 +12,12 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -71,9 +71,6 @@ type Options struct {
 	Insecure       bool // allow other machines to connect without TLS or identities
 	// Listening, if not nil, is called with both addresses once the ports are open.
 	Listening func(api, operator string)
-	// RequestsBytes limits the total memory of all requests, in bytes. Tests set a smaller limit. 0
-	// means limits.ServerRequestsBytes.
-	RequestsBytes int64
 	// Wrap, if not nil, wraps the client of a version's database. Tests use it to stop a server at
 	// a chosen point.
 	Wrap func(version string, c record.Client) record.Client
@@ -150,7 +147,14 @@ func (a *App) door() door.Config {
 		// The service may mount further routes, which the access table cannot list.
 		Absent: apiversion.NewRange(a.service.APIs, nil).Refusal, Rest: access.Application, Unencrypted2: true,
 		Connections: limits.ServerConnections, Requests: limits.ServerRequests, BodyBytes: limits.ServerRequestBytes,
-		BodiesBytes: cmp.Or(a.opts.RequestsBytes, limits.ServerRequestsBytes), Log: a.log}
+		BodiesBytes: requestsBytes(debug.SetMemoryLimit(-1)), Log: a.log}
+}
+
+// requestsBytes returns the memory of all requests. limit is the Go runtime's (GOMEMLIMIT), or
+// math.MaxInt64 without one. Half of it is for requests: the rest is for the process itself, its
+// indexes and connections, and for garbage.
+func requestsBytes(limit int64) int64 {
+	return max(limits.LeastRequestsBytes, min(limits.ServerRequestsBytes, limit/2))
 }
 
 // operator returns the content of the operator port.

@@ -1,11 +1,12 @@
-// Package dbcontroller is the entry point for a service written in Go whose API and data change
-// version while it runs. A controller copies the data into the next version and keeps the copy in
-// sync. A switch then makes that version active. Writes wait during the switch, usually for well
-// under a second, and clients of both API versions are served before and after it.
+// Package dbcontroller is the entry point for Go services. It moves the API and the data of a
+// service to a new version while the service runs. A controller copies the data into the next
+// version and keeps the copy in sync. A switch then makes that version active. Writes wait during
+// the switch, usually for well under a second, and clients of both API versions are served before
+// and after it.
 //
 // A Service value declares the versions of the service's API and data, and the transformers between
 // neighbouring versions. A transformer turns records of one version into records of the next, and
-// back. Two programs of one call each follow from the declaration:
+// back. Two programs use the declaration, with one call each:
 //
 //	dbcontroller.Serve(service)      // a server: as many as you like
 //	dbcontroller.Controller(service) // a controller, with all commands of an operator
@@ -20,8 +21,8 @@
 // active, it replaces the handlers, and the held writes go to the new version.
 //
 // The server also runs the background work of the active version, counts the callers of each
-// version, and serves health and metrics on an operator port. It shuts down in order on SIGINT and
-// SIGTERM. The service implements none of this itself.
+// version, and serves health and metrics on an operator port. It shuts down gracefully on SIGINT
+// and SIGTERM. The service implements none of this itself.
 //
 // # Where to begin
 //

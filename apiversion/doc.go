@@ -1,6 +1,6 @@
-// Package apiversion serves one version of an API with the handlers of another version. After the
-// flip, the moment at which a deployment switches its active version, clients of the old API
-// still call it. The package answers them with the handlers of the new version, over the new data.
+// Package apiversion serves one version of an API with the handlers of another version. After a
+// flip, another version of the data is active, but clients still call the old API. The package
+// answers them with the handlers of the new version, over the new data.
 //
 // # Vocabulary
 //
@@ -17,8 +17,8 @@
 // discontinued. NewHandler then serves the procedures of the old service, unary and server
 // streaming, over Connect, gRPC and gRPC-Web. It calls the new service's handler in process.
 //
-// Package transform/adapt is the other way to serve an old API: the old version's handlers run
-// over the new data. Use it first. It needs no table and refuses no request.
+// Package transform/adapt is the other way to serve an old API: the old version's handlers run over
+// the new data. Prefer it: it needs no table and refuses no request.
 //
 // Further parts of the package:
 //
@@ -52,7 +52,7 @@
 // it read. With an etag, that write is conditional, and the handler retries it after a
 // concurrent change. Without an etag, it may overwrite a concurrent change.
 //
-// A method may be served by several requests (Method.Requests). Either all of them are written
+// A method may be served by several requests (Method.Requests). Either all their writes take effect
 // or none.
 //
 // The package does not access databases and does not take part in switches. It does not know

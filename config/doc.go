@@ -2,9 +2,9 @@
 //
 // # Guarantees
 //
-//   - The result is complete. Defaults are filled in and variables are replaced by their values. A
-//     lens is a file that describes how records change between two versions. The configuration
-//     gives its path relative to itself, and the result relative to the working directory.
+//   - The result is complete. Defaults are filled in and variables are replaced by their values.
+//     Paths of lenses, relative to the file in the configuration, are relative to the working
+//     directory in the result.
 //   - The result is checked, so that no other package checks the values again.
 //   - An error is one line with file, line, key, value and the allowed values.
 //   - A value that may contain a password is a Secret, which every way of printing redacts. No
@@ -12,12 +12,12 @@
 //
 // # What this package does not own
 //
-// This package opens no database, reads no lens, and gives a version no meaning. Only cmd and tests
-// import it. docs/configuration.md is the reference of the keys.
+// This package opens no database, reads no lens, and does not interpret versions. Only programs
+// (cmd, internal/program) and tests import it. docs/configuration.md is the reference of the keys.
 //
 // # Where to begin
 //
-// Load and Config in config.go, then the sections in sections.go.
+// Begin with Load and Config in config.go, then read the sections in sections.go.
 //
 // It is not for users and may change with any version.
 package config

@@ -1,11 +1,11 @@
-// Package dbcontrollertest supports tests of a service without a database.
+// Package dbcontrollertest runs a service in memory, for tests that need no database.
 //
-// Start gives a whole server over data in memory, and Server.Switch makes another version active: a
-// test of clients goes over an upgrade and back. NewStore gives the data of one version, for tests of
-// single handlers, with dbcontroller.Service.Handler.
+// Start starts a complete server over data in memory. Server.Switch makes another version active,
+// so a test can take its clients through an upgrade and a rollback. NewStore returns the data of
+// one version, for tests of single handlers with dbcontroller.Service.Handler.
 //
-// Nothing here copies while clients write, and no process dies: the engine's own tests do that. A
-// Switch reads all records at once, so tests should have thousands of them at most.
+// The package does not copy while clients write, and it simulates no crash. The engine's own tests
+// do both. Switch reads all records at once, so use a few thousand at most.
 //
 // Begin to read at Start.
 package dbcontrollertest

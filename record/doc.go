@@ -10,14 +10,16 @@
 //
 //   - Managed kind: only our own client reads and writes it. Fixed-name kind: an existing
 //     application uses the collection directly, under a name that the application knows.
-//   - Token: the physical name and the identity of a kind's collection. Each data command has one.
+//   - Token: the physical name and the identity of a kind's collection. Each data command carries
+//     one.
 //   - Fence: an operation on a kind after which commands with earlier tokens can no longer write.
 //   - Guard: the direction epoch and the source version that a target record was written from. The
 //     epoch grows with each switch. A write takes effect only over a lower guard.
 //   - Tombstone: a deleted record of a target, kept with its guard so that a late write cannot
 //     create the record again.
 //   - Group: the records that are transformed and written together.
-//   - Parked: set aside with the error. It blocks the switch until it is fixed or waived.
+//   - Parked group: a group that was set aside with its error. It blocks the switch until it is
+//     fixed or waived.
 //
 // # Guarantees of a backend
 //
@@ -27,9 +29,9 @@
 //   - Changes are hints. A Change means that a key is dirty, and carries no content. The engine
 //     reads the record again with Reader.Read at one snapshot. The snapshot's Version is the
 //     version of every record in it, including absent ones.
-//   - Apply writes a group only where all stored guards are lower, and writes the whole group or
-//     none of it. Stale, duplicate, reordered and resurrecting writes have no effect, with any
-//     number of writers.
+//   - Apply writes a group only if all its stored guards are lower. It writes the whole group or
+//     nothing. Stale, duplicate, reordered and resurrecting writes have no effect, with any number
+//     of writers.
 //   - A backend neither interprets nor changes the documents of fixed-name kinds. Reads return the
 //     same bytes that the application or an Apply wrote.
 //   - Acknowledged writes survive a failover, because a majority of the members has them. If a

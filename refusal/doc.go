@@ -1,7 +1,7 @@
 // Package refusal gives programs the reason for a refused call. A service adds a reason if the
-// cause is a switch to another version, an API version, an unknown outcome, or a limit of the
-// database. A controller adds one if the state of the deployment does not allow an operator's
-// request.
+// cause is a switch, an API version that is not active or not served, an unknown outcome, or a
+// limit of the database. A controller adds one if the state of the deployment does not allow an
+// operator's request.
 //
 // The reason is a google.rpc.ErrorInfo in the details of the error. Its domain is Domain, and its
 // reason is one of Reasons. It is the same in Connect, gRPC and gRPC-Web, and in the JSON answer to

@@ -15,8 +15,8 @@
 // resources that the service itself makes.
 //
 // NewHandler serves the standard methods of a service with its tables, and all other methods with
-// the service's own handler. MountWatches keeps the streams of watches open over a switch, that is,
-// when another version of the service becomes active.
+// the service's own handler. MountWatches keeps the streams of watches open during a switch, when
+// another version of the service becomes active.
 //
 // # Guarantees
 //
@@ -24,9 +24,9 @@
 // the fields of a record that this program does not know.
 //
 // A resource has a revision, which the service sets. It is random in a new resource and grows with
-// each change. The database compares it, so no change is lost, not even across a delete and a
-// create. If others change the resource meanwhile, a change is retried, at most Attempts times. If
-// the client expects a revision, it is not retried.
+// each change. Each write compares it in the database. So no change is lost, even if the resource
+// was deleted and created again. The package retries a change after a concurrent change, at most
+// Attempts times. It does not retry a change for which the client expects a revision.
 //
 // Owner makes resources children of the resources of another table. A change of a child also
 // changes the revision of its parent. A parent is deleted together with its children. Give a child
@@ -36,10 +36,9 @@
 // in between twice and never misses it. It sends the initial state, then a message that this is
 // complete, then changes. It does not send a state that the client already has.
 //
-// Errors come from packages record, apiversion and listing. They are about the name or the field in
-// the request, and leave out kinds and places, which an API does not show. apiversion.CodeError
-// adds their codes. It keeps the cause, because package vrunner needs it to run a request again
-// after a switch.
+// Errors come from packages record, apiversion and listing. They name the field of the request, and
+// never kinds or places, which an API does not show. apiversion.CodeError adds their codes. It
+// keeps the cause, because package vrunner needs the cause to run a request again after a switch.
 //
 // # What this package does not own
 //

@@ -3,19 +3,21 @@
 //
 // # Vocabulary
 //
-// A controller is a process that migrates data. A shard is a slot of the ring, and the number of
-// slots never changes. The coordination store is etcd, behind package coord. A lease is a promise
-// of the store to delete keys if their owner is silent for some seconds. A member is a controller
-// that is registered under a lease. A lock is the key of a shard that its owner created under its
-// lease. The create revision of the key identifies one period of ownership. The engine is the code
-// that works on the owned shards (package syncer).
+//   - Controller: a process that migrates data.
+//   - Shard: a slot of the ring. The number of slots never changes.
+//   - Coordination store: etcd, behind package coord.
+//   - Lease: a promise of the store to delete keys if their owner is silent for some seconds.
+//   - Member: a controller that is registered under a lease.
+//   - Lock: the key of a shard that its owner created under its lease. The create revision of the
+//     key identifies one period of ownership.
+//   - Engine: the code that works on the owned shards (package syncer).
 //
 // # Life of a lock
 //
 // Every Pool computes the same assignment from the list of members. It takes its assigned locks
 // once they are free. It lists owned shards that are assigned to another member as Leaving. The
 // engine stops work on such a shard, stores its checkpoint and calls Release. Then the other member
-// can take the lock. No step waits for a clock, since takers watch the locks.
+// can take the lock. No step waits for a clock: each Pool watches the locks that it waits for.
 //
 // # Guarantees
 //

@@ -35,7 +35,7 @@
 // come late. The comparison covers both sides and repairs differences under guards. A record
 // without a guard counts as older than any guard. If its source has changed since the start of the
 // plan, sync writes it with a guard before the shard is ready. If its source has not changed, all
-// its images are equal.
+// copies of it are equal.
 //
 // # Guarantees
 //
@@ -51,11 +51,12 @@
 //
 // # Groups by content
 //
-// Most groups follow from a record's key. The others follow from record contents, so that a change
-// event or a page of a copy names a record and not its group. Such a record is a unit: shards, late
-// comparisons and parked entries refer to it. transform.Resolver finds the groups of a unit by its
-// contents and by lineage, the stored relation of source records to groups and target records. It
-// writes these groups together, and only if each record and lineage entry is as it was read.
+// Most groups follow from a record's key. The others follow from the content of records. For these,
+// a change event or a page of a copy names only a record, not its group. Such a record is a unit:
+// shards, late comparisons and parked entries refer to it. transform.Resolver finds the groups of a
+// unit by its contents and by lineage, the stored relation of source records to groups and target
+// records. It writes these groups together, and only if each record and lineage entry is as it was
+// read.
 //
 // No pass over the source builds the lineage before the copy. A group grows while the copy meets
 // its members: each one joins the group in the lineage, and the whole group is written again from

@@ -6,8 +6,8 @@
 // Records that transform together share a group, and the engine migrates whole groups. A Spec is
 // one transformer between two adjacent versions. It declares the kinds of both sides and how their
 // records fall into groups. A group follows either from a key alone, or from the content of a
-// record. By key is simpler, because a delete event carries only a key. A Direction is a compiled
-// step, or chain of steps, from one version to another.
+// record. Groups by key are simpler, because a delete event carries only a key. A Direction is a
+// compiled step, or chain of steps, from one version to another.
 //
 // # Vocabulary
 //
@@ -25,7 +25,7 @@
 //
 // The present content of a record does not show the group that the record left, its siblings, or
 // the target records that were made from it. Lineage does. Lineage is a hidden kind in the target.
-// Each transaction that writes records of a group also writes their lineage. It has three kinds of
+// Each transaction that writes records of a group also writes their lineage. It has three sorts of
 // entries:
 //
 //   - for each source record, its group;
@@ -42,7 +42,8 @@
 // # Guarantees
 //
 //   - Each result is reversible: the other direction turns it into the source's group again.
-//     Otherwise the group fails with an error. Reversal selects the way to make sure of that.
+//     Reversal selects how the package checks this. If the check fails, the group fails with an
+//     error.
 //   - A panic of a transformer becomes an error of its group, with the stack.
 //   - Direction.Hash changes when any declared part changes.
 //

@@ -9,13 +9,14 @@
 // A flip makes the target the current version. A rollback is the same machine with the roles
 // swapped. The epoch counts flips.
 //
-// A shard is one part of the records, of a fixed number (the ring). A token is the name and the
+// The records are divided into a fixed number of shards (the ring). A token is the name and the
 // identity of a kind's collection; each command to a database carries one. A fence is a change at
 // the database after which it refuses writes under earlier tokens. The fence class of a kind says
-// how: by a rename (uuid, view, role), or by a mark (validator, writeBlock). A seal is a rename of
-// a target that keeps out its controllers. A driver is the controller that executes the actions. An
-// operation is announced in Kind.Pending before a driver sends it. The record moves on only with
-// the event that confirms it.
+// how: by a rename (uuid, view, role), or by a mark (validator, writeBlock). A seal is a rename
+// around the flip: of the target, so that no late controller writes to it, and of the source, so
+// that no late client reads it. A driver is the controller that executes the actions. An operation
+// is announced in Kind.Pending before a driver sends it. The record moves on only with the event
+// that confirms it.
 //
 // # Lifecycle
 //
@@ -30,10 +31,10 @@
 //   - An announced seal of a target is completed after an abort. This comes before controllers
 //     apply to the target again, and before the next SWITCHING.
 //   - A kind that clients write under its own name (every fence class but uuid) is opened after the
-//     flip. It is built under a hidden name, and its seal moves it to another hidden name. It gets
-//     its own name, or loses its old fence, only as part of the current version. Until that is
-//     confirmed WritePlaces returns nothing. So no write of an application can reach a target that
-//     an abort may still discard.
+//     flip. It is built under a hidden name, and its seal moves it to another hidden name. Only a
+//     kind of the current version gets its own name or loses its old fence. Until that is confirmed
+//     WritePlaces returns nothing. So no write of an application can reach a target that an abort
+//     may still discard.
 //
 // # Requests of operators
 //
@@ -53,7 +54,8 @@
 // # Guarantees
 //
 // The tests explore every reachable state, together with a model of the databases and of processes
-// that pause at any point. They find each of some fifty mutants that break one rule. They check:
+// that pause at any point. They also find each of about fifty mutants, which break one rule each.
+// They check:
 //
 //   - At most one namespace can be written at the database itself, whatever tokens any process
 //     holds. From DRAIN to the flip none can. WritePlaces names none in SWITCHING.

@@ -2,7 +2,7 @@
 // A stack is one version's HTTP handlers, background controllers and start data. The listener stays
 // open during a switch, and most clients notice only latency.
 //
-// The package also has the write gate, and reads, watches and streams that survive a switch.
+// It also holds writes during a switch (the gate), and keeps reads, watches and streams going.
 //
 // # Vocabulary
 //
@@ -17,12 +17,12 @@
 //
 // # The gate
 //
-// A write takes the state and its tokens together when it passes the gate. It keeps these tokens to
-// its end. While the record of the deployment says SWITCHING, the gate holds new writes. Once the
-// writes in flight have finished, the server acknowledges the hold. The gate opens again with the
-// tokens of the version that is then active, and the held writes run on that version's stack. Past
-// a limit (HoldCap, MaxHeld or MaxHeldBytes) the gate refuses a write with ErrHeld. The write had
-// no effect, so the client can retry it.
+// A write takes the state and its tokens together when it passes the gate. It uses these tokens
+// until it ends. While the record of the deployment says SWITCHING, the gate holds new writes. Once
+// the writes in flight have finished, the server acknowledges the hold. The gate opens again with
+// the tokens of the version that is then active, and the held writes run on that version's stack.
+// Past a limit (HoldCap, MaxHeld or MaxHeldBytes) the gate refuses a write with ErrHeld. The write
+// had no effect, so the client can retry it.
 //
 // # Refusal by the database
 //
@@ -40,8 +40,8 @@
 //
 // View.Changes reports the records that are dirty, that is, may have changed. A handler subscribes,
 // lists, and then reads each dirty record. All subscribers of a version share one change stream,
-// which is open while there are any. It resumes at its position after failures and follows the
-// version through every rename. A subscriber keeps a bounded number of names. If it exceeds the
+// which is open while a subscriber exists. It resumes at its position after failures and follows
+// the version through every rename. A subscriber keeps a bounded number of names. If it exceeds the
 // bound, or the database no longer has the history, the subscriber gets ErrLost and must list
 // again.
 //

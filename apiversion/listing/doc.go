@@ -1,6 +1,6 @@
-// Package listing implements the list, read and update conventions of resource APIs for handlers
-// of any version: filters, orders, page tokens, read masks and update masks. List combines them
-// into one page of results. Begin to read there.
+// Package listing implements the list, read and update conventions of resource APIs for handlers of
+// any version: filters, orders, page tokens, read masks and update masks. List combines them into
+// one page of results. Begin to read at List.
 //
 // # Filters
 //
@@ -24,7 +24,7 @@
 //
 // A page token holds the last record's name, that record's sort values, and a digest of the
 // request. List refuses the token in any other request (ErrOtherRequest). The token holds no
-// position of the store, so another version of the API can translate it.
+// position in the store, so it can be translated for another version of the API.
 //
 // # Errors
 //

@@ -31,9 +31,9 @@
 // # Aliases
 //
 // A field or an enum value may have aliases: further names under which Unmarshal reads it (the
-// options of dbcontroller/protodoc/v1/alias.proto). After a rename, old documents then do not read
-// as zero. Marshal writes only the field's own name. Merge keeps a document's name for an unchanged
-// field. A field that a document holds twice is an error, also under two names.
+// options of dbcontroller/protodoc/v1/alias.proto). So a renamed field still reads its value from
+// old documents. Marshal writes only the field's own name. Merge keeps a document's name for an
+// unchanged field. A document that holds a field twice is an error, also under two names.
 //
 // # Merge
 //

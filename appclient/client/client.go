@@ -1,6 +1,6 @@
 // Package client opens clients of the Deployment API, with TLS and with a client certificate or a
-// bearer token. The command line uses it, and so can applications. It does not decide which caller
-// may do what; the controller does. Begin to read at Open.
+// bearer token. The command line uses it, and so can applications. The controller decides which
+// calls a caller may make. Begin to read at Open.
 package client
 
 import (

@@ -30,11 +30,12 @@
 // active version changes in between. The method depends on the kind:
 //
 //   - If the prefix is within one group ("<guid>/" for the parts of a guid), List reads that group.
-//   - If the stored names sort the same, List follows the leading stored kind page by page. The
-//     leading kind has one record for each record shown. It leads in three cases: one stored kind
-//     alone makes up the group under the same names; Config.Leads declares it, under the same
-//     names; or a lens or Config.Names maps the names, and they certainly keep their order. A lens
-//     derives that from its patterns (transform.KeepsOrder), and Config.Ordered declares it.
+//   - If the stored names sort in the same order, List follows the leading stored kind page by
+//     page. The leading kind has one record for each record shown. It leads in three cases: one
+//     stored kind alone makes up the group under the same names; Config.Leads declares it, under
+//     the same names; or a lens or Config.Names maps the names, and they certainly keep their
+//     order. A lens derives that from its patterns (transform.KeepsOrder), and Config.Ordered
+//     declares it.
 //   - In all other cases List uses an index of the names shown, in memory. The index reads changes
 //     when a page needs them, and serves a page only once it contains all names from before the
 //     request. Without an index, each page scans the stored names within the prefix, as far as the

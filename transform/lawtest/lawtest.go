@@ -10,8 +10,8 @@
 //     gives x byte for byte.
 //   - get-put: Up(Down(y), have y) equals y, so fields that the old version cannot hold survive. If
 //     Up needs its complement, the result is equal byte for byte.
-//   - put-get: Up(Down(y, have x), have y) equals y. A change of the new version passes through the
-//     content of the old one, and nothing of x gets into it.
+//   - put-get: Up(Down(y, have x), have y) equals y. A change of the new version survives the way
+//     through the old one, and takes nothing from x.
 //   - accepted: the direction refuses no result. It takes every result back before it returns it
 //     (transform.Reversal).
 //   - stable: a result transformed again over itself is equal byte for byte. The engine's check

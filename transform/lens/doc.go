@@ -52,8 +52,8 @@
 //
 // # Operations
 //
-// Up applies the operations in order. Down undoes them in reverse order. Paths are dotted and name
-// one value each. Only an each leads a path through a list.
+// Up applies the operations in order. Down undoes them in reverse order. Each path is dotted and
+// names one value. Only the operation each leads a path through a list.
 //
 //   - rename gives a field another name. The field keeps its object and its place.
 //   - move moves a field to another object. The record itself counts as one. It creates missing

@@ -5,8 +5,8 @@
 // A kind is a collection, and a record is a document in it. A group is a set of records that
 // transform together. A Group decodes the records of a group, calls a function of yours, and
 // encodes its result. The functions take and return structs whose fields are the kinds. If each
-// record stays one record and only fields change, a lens is shorter (package transform/lens). Its
-// hooks are Go functions for changes that no operation can express.
+// record stays one record and only fields change, a lens is shorter (package transform/lens). The
+// hooks of a lens are Go functions for changes that no operation can express.
 //
 // # Guarantees
 //

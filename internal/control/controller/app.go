@@ -17,7 +17,7 @@
 //     operator waives it.
 //
 // The package makes no decisions of its own. The Deployment record decides which versions to sync,
-// package shards assigns shards to controllers, and package upgradestate decides when to switch.
+// package shards assigns shards to controllers, and package switchover decides when to switch.
 //
 // # Guarantees
 //

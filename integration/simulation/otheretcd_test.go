@@ -31,6 +31,10 @@ func (a *address) List(ctx context.Context, prefix string) ([]coord.KV, int64, e
 	return a.now.Load().List(ctx, prefix)
 }
 
+func (a *address) ListPage(ctx context.Context, prefix, after string, limit int) ([]coord.KV, error) {
+	return a.now.Load().ListPage(ctx, prefix, after, limit)
+}
+
 func (a *address) Commit(ctx context.Context, conditions []coord.Condition, ops []coord.Op) (int64, error) {
 	return a.now.Load().Commit(ctx, conditions, ops)
 }

@@ -5,7 +5,7 @@
 //
 // Guarantees:
 //
-//   - Get and List are linearizable.
+//   - Get, List and ListPage are linearizable.
 //   - Commit is atomic. It compares all conditions and makes all operations at one revision, or it
 //     changes nothing.
 //   - The revision grows by one with each Commit that changes something, for the whole store.
@@ -103,6 +103,9 @@ type Store interface {
 	// List returns the keys with a prefix, sorted by key. It also returns the revision of the store
 	// at which they had these values.
 	List(ctx context.Context, prefix string) ([]KV, int64, error)
+	// ListPage returns the first keys with a prefix that sort after a key, at most limit of them. It
+	// returns fewer only at the end of the prefix. An empty key is before all others.
+	ListPage(ctx context.Context, prefix, after string, limit int) ([]KV, error)
 	// Commit makes ops if all conditions hold, and returns the revision of the commit. Errors:
 	// ErrConflict, ErrLeaseLost (an op names a lost lease), ErrNoSpace, ErrUnknown.
 	Commit(ctx context.Context, conditions []Condition, ops []Op) (int64, error)

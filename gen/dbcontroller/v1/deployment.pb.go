@@ -5181,6 +5181,7 @@ func (x *WatchDeploymentRequest) GetName() string {
 type ListParkedRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	PageToken     string                 `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"` // next_page_token of the former page; empty: the first page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5222,9 +5223,17 @@ func (x *ListParkedRequest) GetName() string {
 	return ""
 }
 
+func (x *ListParkedRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 type ListParkedResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Parked        []*ParkedRecord        `protobuf:"bytes,1,rep,name=parked,proto3" json:"parked,omitempty"`
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"` // empty: this is the last page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5264,6 +5273,13 @@ func (x *ListParkedResponse) GetParked() []*ParkedRecord {
 		return x.Parked
 	}
 	return nil
+}
+
+func (x *ListParkedResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 // ParkedRecord is a group of records that could not be transformed or stored.
@@ -7087,11 +7103,14 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x06waived\x18\x01 \x01(\x03R\x06waived\x12\x18\n" +
 	"\aeffects\x18\x02 \x03(\tR\aeffects\",\n" +
 	"\x16WatchDeploymentRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"'\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"F\n" +
 	"\x11ListParkedRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"K\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\"s\n" +
 	"\x12ListParkedResponse\x125\n" +
-	"\x06parked\x18\x01 \x03(\v2\x1d.dbcontroller.v1.ParkedRecordR\x06parked\"\xcc\x01\n" +
+	"\x06parked\x18\x01 \x03(\v2\x1d.dbcontroller.v1.ParkedRecordR\x06parked\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xcc\x01\n" +
 	"\fParkedRecord\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x18\n" +

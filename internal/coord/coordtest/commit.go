@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -27,6 +28,32 @@ func getAndList(b *bundle) {
 	kvs, rev := b.list("a/")
 	if len(kvs) != 2 || kvs[0].Key != "a/b" || kvs[1].Key != "a/x" || rev < third {
 		b.Fatalf("List = %+v at %d, want a/b and a/x, in order, at %d or later", kvs, rev, third)
+	}
+	for _, page := range []struct {
+		prefix, after string
+		limit         int
+		want          string
+	}{
+		{"a/", "", 5, "a/b=3 a/x=2"},
+		{"a/", "", 1, "a/b=3"},
+		{"a/", "a/b", 1, "a/x=2"},
+		{"a/", "a/c", 5, "a/x=2"}, // a key that does not exist
+		{"a/", "a/x", 5, ""},
+		{"a/", "b", 5, ""},
+		{"a/x", "a/b", 5, "a/x=2"},
+		{"none/", "", 5, ""},
+	} {
+		kvs, err := b.ListPage(b.ctx, page.prefix, page.after, page.limit)
+		if err != nil {
+			b.Fatalf("ListPage(%+v): %v", page, err)
+		}
+		var got []string
+		for _, kv := range kvs {
+			got = append(got, kv.Key+"="+string(kv.Value))
+		}
+		if strings.Join(got, " ") != page.want {
+			b.Errorf("ListPage(%+v) = %q", page, got)
+		}
 	}
 	b.delete("a/x")
 	b.absent("a/x")

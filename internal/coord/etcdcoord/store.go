@@ -111,11 +111,28 @@ func (s *Store) List(ctx context.Context, prefix string) ([]coord.KV, int64, err
 	if err != nil {
 		return nil, 0, fmt.Errorf("list %s: %w", prefix, s.client.Denied(err))
 	}
-	kvs := make([]coord.KV, len(resp.Kvs))
-	for i, kv := range resp.Kvs {
+	return s.kvs(resp.Kvs), resp.Header.Revision, nil
+}
+
+// ListPage implements coord.Store. etcd returns keys in their order.
+func (s *Store) ListPage(ctx context.Context, prefix, after string, limit int) ([]coord.KV, error) {
+	from := prefix
+	if after >= prefix {
+		from = after + "\x00" // the next possible key
+	}
+	resp, err := s.client.Get(ctx, s.prefix+from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(s.prefix+prefix)), clientv3.WithLimit(int64(limit)))
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", prefix, s.client.Denied(err))
+	}
+	return s.kvs(resp.Kvs), nil
+}
+
+func (s *Store) kvs(all []*mvccpb.KeyValue) []coord.KV {
+	kvs := make([]coord.KV, len(all))
+	for i, kv := range all {
 		kvs[i] = s.kv(kv)
 	}
-	return kvs, resp.Header.Revision, nil
+	return kvs
 }
 
 func (s *Store) kv(kv *mvccpb.KeyValue) coord.KV {

@@ -106,6 +106,15 @@ func (s *Store) List(ctx context.Context, prefix string) ([]coord.KV, int64, err
 	return kvs, s.db.rev, nil
 }
 
+func (s *Store) ListPage(ctx context.Context, prefix, after string, limit int) ([]coord.KV, error) {
+	kvs, _, err := s.List(ctx, prefix)
+	if err != nil {
+		return nil, err
+	}
+	kvs = slices.DeleteFunc(kvs, func(kv coord.KV) bool { return kv.Key <= after })
+	return kvs[:min(limit, len(kvs))], nil
+}
+
 func (s *Store) Commit(ctx context.Context, conditions []coord.Condition, ops []coord.Op) (int64, error) {
 	if err := coord.CheckCommit(conditions, ops); err != nil {
 		return 0, err

@@ -82,11 +82,15 @@ func (r *run) upgrade(ctx context.Context, t *traffic) (u upgraded, err error) {
 		return u, err
 	}
 	for _, d := range r.deployments() {
-		res, err := d.apis(r.http)[0].ListParked(ctx, connect.NewRequest(&dbv1.ListParkedRequest{}))
-		if err != nil {
-			return u, fmt.Errorf("ask for what is parked: %w", err)
+		req := &dbv1.ListParkedRequest{}
+		for more := true; more; more = req.GetPageToken() != "" {
+			res, err := d.apis(r.http)[0].ListParked(ctx, connect.NewRequest(req))
+			if err != nil {
+				return u, fmt.Errorf("list parked records: %w", err)
+			}
+			u.parked += len(res.Msg.GetParked())
+			req = &dbv1.ListParkedRequest{PageToken: res.Msg.GetNextPageToken()}
 		}
-		u.parked += len(res.Msg.GetParked())
 	}
 	return u, nil
 }

@@ -200,7 +200,8 @@ type DeploymentServiceClient interface {
 	//	printf '\0\0\0\0\2{}' | curl -sN -H 'Content-Type: application/connect+json' \
 	//	  --data-binary @- http://localhost:7090/dbcontroller.v1.DeploymentService/WatchDeployment
 	WatchDeployment(context.Context, *connect.Request[v1.WatchDeploymentRequest]) (*connect.ServerStreamForClient[v1.Deployment], error)
-	// ListParked returns the records that could not be moved. They block the switch.
+	// ListParked returns the records that could not be moved. They block the switch. A page ends at about
+	// 1 MiB. Call again with the next_page_token to get the next page.
 	ListParked(context.Context, *connect.Request[v1.ListParkedRequest]) (*connect.Response[v1.ListParkedResponse], error)
 	// WaiveParked lets the upgrade go on without one parked record.
 	//
@@ -680,7 +681,8 @@ type DeploymentServiceHandler interface {
 	//	printf '\0\0\0\0\2{}' | curl -sN -H 'Content-Type: application/connect+json' \
 	//	  --data-binary @- http://localhost:7090/dbcontroller.v1.DeploymentService/WatchDeployment
 	WatchDeployment(context.Context, *connect.Request[v1.WatchDeploymentRequest], *connect.ServerStream[v1.Deployment]) error
-	// ListParked returns the records that could not be moved. They block the switch.
+	// ListParked returns the records that could not be moved. They block the switch. A page ends at about
+	// 1 MiB. Call again with the next_page_token to get the next page.
 	ListParked(context.Context, *connect.Request[v1.ListParkedRequest]) (*connect.Response[v1.ListParkedResponse], error)
 	// WaiveParked lets the upgrade go on without one parked record.
 	//

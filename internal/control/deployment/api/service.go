@@ -2,6 +2,9 @@ package api
 
 import (
 	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -15,6 +18,7 @@ import (
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller.dev/internal/base/limits"
+	"dbcontroller.dev/internal/base/memory"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/control/deployment/api/status"
 	"dbcontroller.dev/internal/coord"
@@ -266,16 +270,43 @@ func (v *Service) GetVersion(context.Context, *connect.Request[pb.GetVersionRequ
 	}), nil
 }
 
+const (
+	// parkedPage is the size in bytes from which a page of parked records ends.
+	parkedPage = 1 << 20
+	// parkedCopies is how often a page is in memory: as read, decoded, and as an answer.
+	parkedCopies = 3
+)
+
+// ListParked counts its pages as memory of the request.
 func (v *Service) ListParked(ctx context.Context, req *connect.Request[pb.ListParkedRequest]) (*connect.Response[pb.ListParkedResponse], error) {
 	s, err := v.store(req.Msg.Name)
 	if err != nil {
 		return nil, err
 	}
-	list, err := s.ParkedNow(ctx)
+	after, err := base64.RawURLEncoding.DecodeString(req.Msg.PageToken)
+	if err != nil {
+		return nil, invalid("page_token", req.Msg.PageToken, "the next_page_token of a former answer")
+	}
+	d, err := s.Get(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list parked: %w", err)
+	}
+	// The size is known only afterwards.
+	held := memory.Of(ctx).Hold()
+	if !held.Set(parkedCopies * parkedPage) {
+		return nil, memory.Full(held.Possible(parkedCopies * parkedPage))
+	}
+	list, bytes, next, err := s.ParkedPage(ctx, d, string(after), parkedPage)
+	if errors.Is(err, deployment.ErrOtherDirection) {
+		return nil, invalid("page_token", req.Msg.PageToken, "a token of the direction that is synced now: list again from the beginning")
+	}
 	if err != nil {
 		return nil, err
 	}
-	res := &pb.ListParkedResponse{}
+	if !held.Set(int64(parkedCopies * bytes)) {
+		return nil, memory.Full(held.Possible(int64(parkedCopies * bytes)))
+	}
+	res := &pb.ListParkedResponse{NextPageToken: base64.RawURLEncoding.EncodeToString([]byte(next))}
 	for _, p := range list {
 		res.Parked = append(res.Parked, status.Parked(p))
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -139,8 +140,17 @@ func (f *fake) WatchDeployment(_ context.Context, _ *connect.Request[dbv1.WatchD
 	return f.err
 }
 
-func (f *fake) ListParked(context.Context, *connect.Request[dbv1.ListParkedRequest]) (*connect.Response[dbv1.ListParkedResponse], error) {
-	return answer(&dbv1.ListParkedResponse{Parked: f.parked}, f.err)
+// ListParked has a page for each record.
+func (f *fake) ListParked(_ context.Context, r *connect.Request[dbv1.ListParkedRequest]) (*connect.Response[dbv1.ListParkedResponse], error) {
+	at, _ := strconv.Atoi(r.Msg.GetPageToken()) // 0 at first
+	res := &dbv1.ListParkedResponse{}
+	if at < len(f.parked) {
+		res.Parked = f.parked[at : at+1]
+	}
+	if at+1 < len(f.parked) {
+		res.NextPageToken = strconv.Itoa(at + 1)
+	}
+	return answer(res, f.err)
 }
 
 func (f *fake) WaiveParked(_ context.Context, r *connect.Request[dbv1.WaiveParkedRequest]) (*connect.Response[dbv1.ParkedRecord], error) {

@@ -24,7 +24,7 @@ func parkedCommand() *cobra.Command {
 		Args:  onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
-				all, err := unary(ctx, c, api.ListParked, &dbv1.ListParkedRequest{Name: c.name})
+				all, err := c.parked(ctx, api)
 				if err != nil {
 					return err
 				}
@@ -38,6 +38,21 @@ func parkedCommand() *cobra.Command {
 	c.register(cmd)
 	cmd.AddCommand(waiveCommand())
 	return cmd
+}
+
+// parked returns all pages together.
+func (c *connection) parked(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) (*dbv1.ListParkedResponse, error) {
+	all := &dbv1.ListParkedResponse{}
+	for token := ""; ; {
+		page, err := unary(ctx, c, api.ListParked, &dbv1.ListParkedRequest{Name: c.name, PageToken: token})
+		if err != nil {
+			return nil, err
+		}
+		all.Parked = append(all.Parked, page.GetParked()...)
+		if token = page.GetNextPageToken(); token == "" {
+			return all, nil
+		}
+	}
 }
 
 func waiveCommand() *cobra.Command {

@@ -197,6 +197,7 @@ type Provisioner interface {
 // Namespace is the complete interface of a backend for controllers.
 type Namespace interface {
 	Store
+	Connector
 	Swapper
 	Fencer
 	Provisioner

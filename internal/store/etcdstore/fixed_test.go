@@ -370,6 +370,13 @@ func (o orders) upheld(t *testing.T, f record.Fence) {
 		if err := do(); err != nil {
 			t.Fatal(err)
 		}
+		look := f
+		look.Look = true
+		for range 2 { // it stays until it is recorded
+			if found, err := o.store.Uphold(ctx, look, nil); err != nil || len(found) != 1 || !strings.Contains(found[0].What, what) {
+				t.Errorf("%s: a look found %+v, %v", what, found, err)
+			}
+		}
 		found, err := o.store.Uphold(ctx, f, nil)
 		if err != nil || len(found) != 1 || !strings.Contains(found[0].What, what) {
 			t.Errorf("%s: found %+v, %v", what, found, err)

@@ -66,6 +66,9 @@ type Fence struct {
 	// Standing says that the fence was confirmed before. Fence then only confirms it again, and
 	// returns ErrLapsed if it is no longer in force.
 	Standing bool
+	// Look makes Uphold return a breach and not repair it, if nothing else would show the breach
+	// after the repair. The caller stores the breach and calls Uphold again without Look.
+	Look bool
 }
 
 // Renames reports whether the fence gives the collection the name To.
@@ -156,7 +159,7 @@ type Fencer interface {
 	// The caller's record says that the fence is in force. If a client made a collection under the
 	// kind's own name, Uphold renames that collection and never drops it. It returns the present
 	// breaches and every collection that was ever set aside for the kind. A collection whose
-	// identity is among known is a kind itself, and Uphold ignores it.
+	// identity is among known is a kind itself, and Uphold ignores it. See Fence.Look.
 	//
 	// Uphold does not restore a fence that has ended (Unfence, Fence.Ends), and then returns
 	// nothing: the caller's record may be old, and the application may own the kind again. It does
@@ -197,6 +200,7 @@ type Provisioner interface {
 // Namespace is the complete interface of a backend for controllers.
 type Namespace interface {
 	Store
+	Connector
 	Swapper
 	Fencer
 	Provisioner

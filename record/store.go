@@ -314,6 +314,15 @@ type Watcher interface {
 	Nudge(ctx context.Context) error
 }
 
+// Connector counts the connections of a backend.
+type Connector interface {
+	// Connections returns a number that grows with each connection that this process opens to the
+	// database. A connection counts before its first command. The servers of a database stop while
+	// it is restored from a backup. So as long as the number stays the same, all reads come from one
+	// database that was not restored in between.
+	Connections() uint64
+}
+
 // Store is the interface that the engine needs of a source or target.
 type Store interface {
 	Reader

@@ -155,7 +155,7 @@ func (e *Engine) bringOnce(ctx context.Context, ids []transform.GroupID, b *brin
 		return ids, err
 	}
 	defer release()
-	write := e.applyOwn
+	write := e.applyRead
 	if b.doubtful {
 		write = e.applyLatest
 	}
@@ -179,11 +179,23 @@ func (e *Engine) bringOnce(ctx context.Context, ids []transform.GroupID, b *brin
 	return t.Once(ctx, ids)
 }
 
+// applyRead writes what was just read from the source. The source may have been restored from a
+// backup before the read. Then the process has new connections to it since the latest check, and
+// applyLatest checks again. A check for each batch would add a majority write in both databases.
+func (e *Engine) applyRead(ctx context.Context, b record.Batch) ([]record.Result, error) {
+	if e.Lives != nil && e.checked.Load() != e.Source.Connections()+1 {
+		return e.applyLatest(ctx, b)
+	}
+	return e.applyOwn(ctx, b)
+}
+
 // applyLatest is applyOwn for a state of the source that may be older than a state that the target
 // has, as after a restore. The target may then hold the only copy of the changes that the restore has
 // undone. The check comes between the read of the source and the write. A restore before the read is
 // found, and a restore after the read does not change what was read.
 func (e *Engine) applyLatest(ctx context.Context, b record.Batch) ([]record.Result, error) {
+	// Before the check, which may itself open a connection.
+	connections := e.Source.Connections()
 	if err := e.lives(ctx); err != nil {
 		return nil, err
 	}
@@ -203,6 +215,7 @@ func (e *Engine) applyLatest(ctx context.Context, b record.Batch) ([]record.Resu
 	case !allowed:
 		return nil, fmt.Errorf("the deployment allows no writes to the target now: %w", record.ErrFenced) // read again
 	}
+	e.checked.Store(connections + 1)
 	return e.applyOwn(ctx, b)
 }
 

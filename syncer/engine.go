@@ -103,8 +103,9 @@ type Parts struct {
 	Replaced func(ctx context.Context, seen upgradestate.Deployment, what *record.ReplacedError) error
 	// Lives returns an error if the source or the target is older than known, as after a restore
 	// from a backup. It is called after each round's checkpoints are made, which are stored only if
-	// it returns nil. It is also called between a read of the source for a repair and its write, and
-	// it must then not wait for the engine. Nil skips the check.
+	// it returns nil. It is also called between a read of the source and the write of what was read:
+	// for a repair, and after the source has new connections. It must then not wait for the engine.
+	// Nil skips the check.
 	Lives func(ctx context.Context) error
 	// Pacer throttles bulk work. Nil selects one that knows only the pace in the Deployment.
 	Pacer *throttle.Pacer
@@ -154,6 +155,9 @@ type Engine struct {
 
 	// own holds this engine's writes that the target's stream has not delivered yet.
 	own account
+	// checked is the number of the source's connections at the latest successful check for a
+	// restore, plus one. 0: no check yet.
+	checked atomic.Uint64
 
 	published  []Progress
 	handedOver bool // another engine publishes progress now

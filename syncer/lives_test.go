@@ -39,6 +39,7 @@ func TestBeatFollowsACheckpoint(t *testing.T) {
 		w := newWorld(t)
 		journal := &beaten{Journal: w.store, t: t}
 		var writes atomic.Int64
+		var applying sync.Mutex
 		r := w.engine(w.owner(0, 1, 2, 3), func(p *syncer.Parts) {
 			p.Journal = journal
 			p.Lives = func(ctx context.Context) error {
@@ -49,8 +50,9 @@ func TestBeatFollowsACheckpoint(t *testing.T) {
 				journal.mu.Lock()
 				journal.at = at
 				journal.mu.Unlock()
-				// Changes are applied while the beat is counted.
-				if n := writes.Add(1); n < 20 {
+				// Changes are applied while the beat is counted. One call at a time can wait for them.
+				if n := writes.Add(1); n < 20 && applying.TryLock() {
+					defer applying.Unlock()
 					w.put("a1", "key", int(n))
 					synctest.Wait()
 				}

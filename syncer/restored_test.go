@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,6 +92,10 @@ func TestRestoredSourceIsNotApplied(t *testing.T) {
 			b.arm()
 			w.put("a1", key, latest+1)
 		}},
+		{"a change, without an error", false, func(w *world, b *backedUp) {
+			b.arm()
+			w.put("a1", key, latest+1)
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -114,4 +119,30 @@ func TestRestoredSourceIsNotApplied(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSourceIsCheckedOncePerConnection: a check writes into both databases. Changes over connections
+// that were checked need none.
+func TestSourceIsCheckedOncePerConnection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const changes = 300
+		w := newWorld(t)
+		w.begin()
+		var checks atomic.Int64
+		r := w.engine(w.owner(0, 1, 2, 3), func(p *syncer.Parts) {
+			p.Lives = func(context.Context) error { checks.Add(1); return nil }
+		})
+		w.eventually("ready", w.allReady)
+		before := checks.Load()
+		for n := range changes {
+			w.put("a1", keyIn(1, 0), n)
+			w.eventually("the change", func() bool { return w.target("a2", keyIn(1, 0)) == n })
+		}
+		// The engine also checks before it stores checkpoints.
+		if n := checks.Load() - before; n > changes/10 {
+			t.Errorf("%d checks for %d changes", n, changes)
+		}
+		r.stop(t)
+	})
 }

@@ -86,7 +86,7 @@ func (k Kind) preventable() bool {
 
 // aborted ends the attempt. The confirmed names of the source are tokens again.
 func (d *Deployment) aborted(e Aborted) error {
-	u, err := d.running(e.ID, "aborted")
+	u, err := d.attempt(e.ID, e.Attempt, "aborted")
 	if err != nil {
 		return err
 	}

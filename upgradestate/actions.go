@@ -6,7 +6,7 @@ type Action interface{ action() }
 
 type (
 	// Hold asks for the servers' acknowledgements of {ID, Attempt}. After all of them, or after a
-	// timeout (the fence does not need them), the driver applies Held{ID}.
+	// timeout (the fence does not need them), the driver applies Held{ID, Attempt}.
 	Hold struct {
 		ID      string
 		Attempt uint64
@@ -60,8 +60,11 @@ type (
 		Shards  []int
 	}
 
-	// FinishAbort asks to apply Aborted{ID}.
-	FinishAbort struct{ ID string }
+	// FinishAbort asks to apply Aborted{ID, Attempt}.
+	FinishAbort struct {
+		ID      string
+		Attempt uint64
+	}
 )
 
 func (Hold) action()         {}
@@ -103,7 +106,7 @@ func Actions(d Deployment) []Action {
 	case StepDrain:
 		// The reports are bound to the fences in force, so nothing more has to be checked here.
 		if AllReady(d) {
-			return []Action{Drained{ID: u.ID}}
+			return []Action{Drained{ID: u.ID, Attempt: u.Attempt}}
 		}
 		return []Action{AwaitReports{
 			ID: u.ID, State: u.State, Attempt: u.Attempt,
@@ -116,13 +119,13 @@ func Actions(d Deployment) []Action {
 		if as := operations(d, d.CurrentVersion); len(as) > 0 {
 			return as
 		}
-		return []Action{Flip{ID: u.ID}}
+		return []Action{Flip{ID: u.ID, Attempt: u.Attempt}}
 	case StepAbort:
 		// The target's operations wait: an abort must not depend on a target that is down.
 		if as := operations(d, d.CurrentVersion); len(as) > 0 {
 			return as
 		}
-		return []Action{FinishAbort{ID: u.ID}}
+		return []Action{FinishAbort{ID: u.ID, Attempt: u.Attempt}}
 	default:
 		return nil
 	}

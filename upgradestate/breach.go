@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// Breach records that a check found a required fence missing at the database. The fence was put
-// back. Documents that the database accepted meanwhile are kept in a collection of this project.
+// Breach records that a check found a required fence missing at the database. The controller that
+// records it puts the fence back. Documents that the database accepted meanwhile are kept in a
+// collection of this project.
 type Breach struct {
 	At      string `json:"at,omitempty"` // RFC 3339, for people
 	Version string `json:"version"`
@@ -23,7 +24,7 @@ type Breach struct {
 const maxBreaches = 50
 
 // Breached adds a breach. The same collection counts once. Without a collection, the same finding
-// counts once until it is accepted.
+// counts once until it is accepted, with the largest Count.
 type Breached struct{ Breach Breach }
 
 // AcceptBreaches accepts all breaches found so far. A repetition is a no-op.
@@ -45,13 +46,17 @@ func (d *Deployment) breached(e Breached) error {
 	}
 	b.Accepted = false
 	// The check repeats and must not fill the list with one finding.
-	again := slices.ContainsFunc(d.Breaches, func(old Breach) bool {
+	i := slices.IndexFunc(d.Breaches, func(old Breach) bool {
 		same := old.Version == b.Version && old.Kind == b.Kind && old.Aside == b.Aside
 		return same && (b.Aside != "" || old.What == b.What && !old.Accepted)
 	})
+	again := i >= 0
 	// A collection that was set aside is found for as long as it is there.
 	if again && b.Aside != "" {
 		return nil
+	}
+	if again {
+		d.Breaches[i].Count = max(d.Breaches[i].Count, b.Count)
 	}
 	ended, err := d.endAttempt(b)
 	if err != nil || again {

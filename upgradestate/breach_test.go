@@ -41,6 +41,12 @@ func TestBreaches(t *testing.T) {
 	if open := us.OpenBreaches(d); len(open) != 1 {
 		t.Errorf("open: %+v", open)
 	}
+	// The check before the repair counts fewer records than the one after it.
+	gone.Count = 4
+	d = apply(us.Breached{Breach: gone})
+	if open := us.OpenBreaches(d); len(open) != 1 || open[0].Count != 4 {
+		t.Errorf("open with a count: %+v", open)
+	}
 	for i := range 200 {
 		found.Aside = fmt.Sprint("aside.", i)
 		d = apply(us.Breached{Breach: found})

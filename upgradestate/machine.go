@@ -155,8 +155,13 @@ type (
 		TargetSince string // Upgrade.TargetSince
 	}
 
-	// Held ends StepHold. It announces a fence for every source kind and enters StepFence.
-	Held struct{ ID string }
+	// Held ends StepHold. It announces a fence for every source kind and enters StepFence. Attempt,
+	// if not 0, is the attempt that it belongs to, also in the events below: for another one the
+	// event is ErrOutdated, so that a late driver moves no later attempt on.
+	Held struct {
+		ID      string
+		Attempt uint64
+	}
 
 	// Confirmed reports that the pending operation of one kind is confirmed at the database. The
 	// last confirmation of a step enters the next step: StepFence -> StepDrain, and StepSealTarget
@@ -197,15 +202,19 @@ type (
 
 	// Drained ends StepDrain after every shard has reported. It announces the target's renames and
 	// enters StepSealTarget.
-	Drained struct{ ID string }
+	Drained struct {
+		ID      string
+		Attempt uint64
+	}
 
 	// Flip makes the target current, increments the epoch and ends the upgrade. It is valid only in
 	// StepSealSource with everything confirmed. It announces the opening of kinds that clients
 	// write under their own name (PendingOpen). Writes start after its confirmation. It fills in
 	// ID, From and To of Switch. A repetition of the latest flip is a no-op.
 	Flip struct {
-		ID     string
-		Switch Switch
+		ID      string
+		Attempt uint64
+		Switch  Switch
 	}
 
 	// Abort ends the upgrade: at once in INITIAL_SYNCING, through StepAbort in SWITCHING. StepAbort
@@ -227,7 +236,10 @@ type (
 	// Aborted ends StepAbort when nothing is pending on the source. The confirmed names of the
 	// source are tokens again. Announced seals of the target stay pending. The upgrade ends, or is
 	// in INITIAL_SYNCING again without ready shards.
-	Aborted struct{ ID string }
+	Aborted struct {
+		ID      string
+		Attempt uint64
+	}
 )
 
 func (AnnounceNamespace) event() {}

@@ -10,6 +10,15 @@ func (d *Deployment) running(id, what string) (*Upgrade, error) {
 	return d.Upgrade, nil
 }
 
+// attempt is running for an event of an attempt; 0 stands for any.
+func (d *Deployment) attempt(id string, n uint64, what string) (*Upgrade, error) {
+	u, err := d.running(id, what)
+	if err == nil && n != 0 && n != u.Attempt {
+		return nil, outdated("%s in attempt %d of upgrade %s", what, n, id)
+	}
+	return u, err
+}
+
 // kinds returns the kinds of a version, to be modified in place.
 func (d *Deployment) kinds(version string) []*Kind {
 	var ks []*Kind
@@ -79,7 +88,7 @@ func (d *Deployment) startSwitch(e StartSwitch) error {
 
 // held enters StepFence.
 func (d *Deployment) held(e Held) error {
-	u, err := d.running(e.ID, "held")
+	u, err := d.attempt(e.ID, e.Attempt, "held")
 	if err != nil {
 		return err
 	}
@@ -102,7 +111,7 @@ func (d *Deployment) held(e Held) error {
 
 // drained enters StepSealTarget.
 func (d *Deployment) drained(e Drained) error {
-	u, err := d.running(e.ID, "drained")
+	u, err := d.attempt(e.ID, e.Attempt, "drained")
 	if err != nil {
 		return err
 	}
@@ -144,7 +153,7 @@ func (d *Deployment) flip(e Flip) error {
 	if u == nil && d.LastSwitch != nil && d.LastSwitch.ID == e.ID {
 		return nil
 	}
-	u, err := d.running(e.ID, "flip")
+	u, err := d.attempt(e.ID, e.Attempt, "flip")
 	if err != nil {
 		return err
 	}

@@ -19,8 +19,9 @@ import (
 )
 
 // The leader checks fences for as long as they stand. A client with write access may drop a view or
-// change a validator, and then write to a version that does not serve. The leader restores the
-// fence at once and records a breach. The breach counts until a person accepts it.
+// change a validator, and then write to a version that does not serve. The leader records a breach
+// and restores the fence, in this order: after the repair, no later leader would find the breach. The
+// breach counts until a person accepts it.
 
 const (
 	// checkFencesEvery is the interval between checks.
@@ -111,16 +112,44 @@ func (f *fences) upholdVersion(ctx context.Context, version string, late bool) e
 		if !f.upheld(d, ns, k, late) {
 			continue
 		}
-		found, err := f.namespaces[version].Uphold(ctx, record.Fence{Class: record.FenceClass(k.Fence), Token: syncer.TokenOf(k), To: k.Fenced, Restore: k.Restore}, known)
-		if err != nil {
+		fence := record.Fence{Class: record.FenceClass(k.Fence), Token: syncer.TokenOf(k), To: k.Fenced, Restore: k.Restore}
+		if err := f.upholdKind(ctx, d, version, fence, known); err != nil {
 			errs = errors.Join(errs, fmt.Errorf("fence of %s of %s: %w", k.Kind, version, err))
-			continue
 		}
-		if err := f.noteBreaches(ctx, d, version, k.Kind, found); err != nil {
-			return errors.Join(errs, err)
+		if ctx.Err() != nil {
+			break
 		}
 	}
 	return errs
+}
+
+// upholdKind checks one fence. It records the breaches that it found, then restores the fence.
+func (f *fences) upholdKind(ctx context.Context, d upgradestate.Deployment, version string, fence record.Fence, known []string) error {
+	fence.Look = true
+	found, err := f.namespaces[version].Uphold(ctx, fence, known)
+	if err != nil {
+		return err
+	}
+	if err := f.noteBreaches(ctx, d, version, fence.Token.Kind, found); err != nil {
+		return err
+	}
+	// Collections that were set aside are found for as long as they exist. They need no repair.
+	if !slices.ContainsFunc(found, func(b record.Breach) bool { return b.Aside == "" }) {
+		return nil
+	}
+	fence.Look = false
+	repaired, err := f.namespaces[version].Uphold(ctx, fence, known)
+	if err != nil {
+		return err
+	}
+	repaired = slices.DeleteFunc(repaired, func(b record.Breach) bool { return slices.Contains(found, b) })
+	if len(repaired) == 0 {
+		return nil
+	}
+	if d, err = f.deployment.Get(ctx); err != nil {
+		return err
+	}
+	return f.noteBreaches(ctx, d, version, fence.Token.Kind, repaired)
 }
 
 // isBehind reports whether a database has fewer beats than recorded: it was restored.
@@ -145,14 +174,13 @@ func (f *fences) noteBreaches(ctx context.Context, d upgradestate.Deployment, ve
 	for _, b := range found {
 		at := time.Now().UTC().Format(time.RFC3339)
 		ev := upgradestate.Breached{Breach: upgradestate.Breach{At: at, Version: version, Kind: kind, What: b.What, Aside: b.Aside, Count: b.Count}}
-		// Apply on the copy: if the list does not grow, the breach is recorded already. In a switch it
+		// Apply on the copy: if the list stays the same, the breach is recorded already. In a switch it
 		// may still have to end the attempt.
 		next, err := upgradestate.Apply(d, ev)
-		if err == nil && len(next.Breaches) == len(d.Breaches) && attemptOf(next) == attemptOf(d) {
+		if err == nil && slices.Equal(next.Breaches, d.Breaches) && attemptOf(next) == attemptOf(d) {
 			continue // known
 		}
-		// The fence is in force again, and only this process knows that it was not. So repeat it here:
-		// etcd may be away for an election.
+		// Repeat it here, since some repairs come with the look: etcd may be away for an election.
 		policy := backoff.NewExponentialBackOff(backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(0))
 		err = backoff.Retry(func() error {
 			_, err := f.deployment.Apply(ctx, ev)
@@ -165,7 +193,7 @@ func (f *fences) noteBreaches(ctx context.Context, d upgradestate.Deployment, ve
 		if err != nil {
 			return fmt.Errorf("note a breach of %s of %s: %w", kind, version, err)
 		}
-		f.log.Error("a fence was missing and is restored", zap.String("version", version), zap.String("kind", kind),
+		f.log.Error("a fence was missing and is being restored", zap.String("version", version), zap.String("kind", kind),
 			zap.String("found", b.What), zap.String("aside", b.Aside), zap.Int64("documents", b.Count))
 	}
 	return nil

@@ -2,14 +2,17 @@ package controller
 
 import (
 	"context"
+	"encoding/json"
 	"testing"
 	"testing/synctest"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/zap"
 
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/internal/coord/memcoord"
+	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )
@@ -59,4 +62,90 @@ func TestBreachIsRecordedAfterAnElection(t *testing.T) {
 			t.Error("a breach of an unknown version is recorded")
 		}
 	})
+}
+
+// dying is an etcd that this process can no longer write to.
+type dying struct {
+	coord.Store
+	die func()
+}
+
+func (s dying) Commit(ctx context.Context, _ []coord.Condition, _ []coord.Op) (int64, error) {
+	s.die()
+	return 0, ctx.Err()
+}
+
+// TestBreachSurvivesItsLeader: the leader dies between the check of a fence and the record of the
+// breach. The next leader finds the breach, because the fence was not restored yet.
+func TestBreachSurvivesItsLeader(t *testing.T) {
+	t.Parallel()
+	for class, lost := range map[record.FenceClass]string{record.FenceValidator: "the validator was removed", record.FenceWriteBlock: "the write block was removed"} {
+		t.Run(string(class), func(t *testing.T) {
+			t.Parallel()
+			const deploymentName = "services/a/deployments/b"
+			ctx := t.Context()
+			etcd, db := memcoord.New(), memstore.New()
+			leader := func(s coord.Store) *fences {
+				return &fences{
+					connections: &connections{namespaces: map[string]record.Namespace{"v1": db}},
+					log:         zap.NewNop(), opts: &Options{reads: true}, deployment: deployment.New(s, deploymentName, deployment.Config{}),
+				}
+			}
+			next := leader(etcd)
+			if err := db.Foreign().Insert(ctx, "things", emptyDoc(t)); err != nil {
+				t.Fatal(err)
+			}
+			info, err := db.Describe(ctx, record.KindSpec{Name: "things", Fixed: true}, "things")
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := record.Fence{Class: class, Token: info.Token, To: "things.n1"}
+			if err := db.Fence(ctx, f); err != nil {
+				t.Fatal(err)
+			}
+			fenced := upgradestate.New(deploymentName, "v2", 1)
+			fenced.Namespaces = []upgradestate.Namespace{{
+				Version: "v1", Location: "mem:v1", Kinds: []upgradestate.Kind{{Kind: "things", Fixed: true, Physical: "things", ID: info.Token.ID, Fence: string(class), Fenced: f.To, NextSeq: 2}},
+			}}
+			value, err := json.Marshal(fenced)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := etcd.Commit(ctx, nil, []coord.Op{{Key: next.deployment.Root() + "/record", Value: value}}); err != nil {
+				t.Fatal(err)
+			}
+			if err := db.Foreign().Unfence(ctx, "things"); err != nil {
+				t.Fatal(err)
+			}
+			life, die := context.WithCancel(ctx)
+			if err := leader(dying{etcd, die}).upholdVersion(life, "v1", true); err == nil {
+				t.Fatal("the leader lives")
+			}
+			for range 2 { // it is one breach
+				if err := next.upholdVersion(ctx, "v1", true); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d, err := next.deployment.Get(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if open := upgradestate.OpenBreaches(d); len(open) != 1 || open[0].What != lost {
+				t.Errorf("recorded are %+v", open)
+			}
+			f.Standing = true
+			if err := db.Fence(ctx, f); err != nil {
+				t.Errorf("the fence: %v", err)
+			}
+		})
+	}
+}
+
+func emptyDoc(t *testing.T) bson.Raw {
+	t.Helper()
+	doc, err := bson.Marshal(bson.D{{Key: "_id", Value: "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc
 }

@@ -12,6 +12,7 @@ import (
 type reading interface {
 	record.Reader
 	record.Watcher
+	record.Connector
 	record.Monitor
 	Check(ctx context.Context) error
 	Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error)

@@ -11,6 +11,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -18,6 +19,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/stats"
 )
 
 // defaultDialTimeout bounds Open's wait for the cluster's first response.
@@ -57,6 +59,28 @@ type Conn struct {
 	*clientv3.Client
 	scope string // for messages and the first read
 	user  string
+	dials *dials
+}
+
+// Connections returns the number of connections opened so far, and 0 for a Conn that Open did not
+// make.
+func (c *Conn) Connections() uint64 {
+	if c.dials == nil {
+		return 0
+	}
+	return c.dials.n.Load()
+}
+
+// dials counts the connections of a client. gRPC reports a connection before its first request.
+type dials struct{ n atomic.Uint64 }
+
+func (*dials) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (*dials) HandleRPC(context.Context, stats.RPCStats)                         {}
+func (*dials) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (d *dials) HandleConn(_ context.Context, s stats.ConnStats) {
+	if _, begun := s.(*stats.ConnBegin); begun {
+		d.n.Add(1)
+	}
 }
 
 // Open connects, and waits until the cluster answers a linearizable read. A wrong address, a wrong
@@ -76,7 +100,8 @@ func Open(ctx context.Context, cfg Config) (*Conn, error) {
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
 	between := []grpc.UnaryClientInterceptor{sendOnce}
-	var options []grpc.DialOption
+	made := &dials{}
+	options := []grpc.DialOption{grpc.WithStatsHandler(made)}
 	// With a user name the client sends Authenticate itself. login replaces the password in that
 	// request.
 	password := ""
@@ -119,7 +144,7 @@ func Open(ctx context.Context, cfg Config) (*Conn, error) {
 		_ = client.Close() // unused so far
 		return nil, unreachable(cfg, ctx.Err())
 	}
-	c := &Conn{Client: client, scope: cfg.Scope, user: cfg.Username}
+	c := &Conn{Client: client, scope: cfg.Scope, user: cfg.Username, dials: made}
 	// clientv3.New does not wait for a connection. Only a read proves that the cluster answers.
 	first, done := context.WithTimeout(ctx, cfg.DialTimeout)
 	defer done()

@@ -38,7 +38,7 @@ func (r *Driver) do(ctx context.Context, d upgradestate.Deployment, a upgradesta
 		if !r.hold(ctx, d, a) {
 			return nil, nil
 		}
-		return upgradestate.Held{ID: a.ID}, nil
+		return upgradestate.Held{ID: a.ID, Attempt: a.Attempt}, nil
 	case upgradestate.Execute:
 		done := upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From}
 		return withKept(a.Version, a.Place.Kind, done, r.execute(ctx, a))
@@ -71,7 +71,7 @@ func (r *Driver) do(ctx context.Context, d upgradestate.Deployment, a upgradesta
 		// The last check before the flip, so that the least time passes between the two.
 		return a, r.refence(ctx, d)
 	case upgradestate.FinishAbort:
-		return upgradestate.Aborted{ID: a.ID}, nil
+		return upgradestate.Aborted{ID: a.ID, Attempt: a.Attempt}, nil
 	case upgradestate.AwaitReports:
 		return nil, nil
 	default:

@@ -36,6 +36,7 @@ type Database struct {
 	keys atomic.Pointer[watchedfile.Value[*held]]
 
 	opened atomic.Pointer[way]   // with the present login
+	former atomic.Uint64         // connections of former logins
 	quiet  atomic.Pointer[quiet] // of a quiet Database
 
 	mu       sync.Mutex

@@ -30,6 +30,18 @@ func run(ctx context.Context, d *Database, do func(Space) error) error {
 	return do(ns)
 }
 
+// Connections counts the connections with all logins so far. It is 0 before the database is open.
+func (d *Database) Connections() uint64 {
+	if d.of != nil {
+		return d.of.Connections()
+	}
+	w := d.opened.Load()
+	if w == nil {
+		return 0
+	}
+	return d.former.Load() + w.Connections()
+}
+
 func (d *Database) Scan(ctx context.Context, req record.ScanRequest) (record.Page, error) {
 	return with(ctx, d, func(ns Space) (record.Page, error) { return ns.Scan(ctx, req) })
 }

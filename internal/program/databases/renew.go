@@ -68,6 +68,8 @@ func (d *Database) renew(login *watchedfile.Value[*config.DB], used *config.DB) 
 			}
 			continue
 		}
+		// Before the swap, so that no number of connections comes twice.
+		d.former.Add(d.opened.Load().Connections() + 1)
 		// New commands use the new login from here on. Running ones keep the former connections.
 		before = append(before, former{d.opened.Swap(w), time.Now()})
 		used, said = now, ""

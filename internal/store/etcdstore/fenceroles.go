@@ -206,6 +206,9 @@ func (s *Store) fenceKeys(ctx context.Context, f record.Fence) error {
 	}
 	opens := f.To == f.Token.Kind
 	if !opens {
+		if err := s.authenticates(ctx, f); err != nil {
+			return fmt.Errorf("fence %s to %s: %w", f.Token.Name, f.To, err)
+		}
 		// An old fence that arrives late must take nothing from the present application.
 		if err := s.fenceOnce(ctx, f, false); err != nil && !errors.Is(err, errBehind) {
 			return err
@@ -251,6 +254,25 @@ func (s *Store) fenceKeys(ctx context.Context, f record.Fence) error {
 		return err
 	}
 	return s.permitAsNamed(ctx, f.Token, gs)
+}
+
+// authenticates refuses a fence while authentication is off: etcd then checks no permission at all,
+// and the application writes on.
+func (s *Store) authenticates(ctx context.Context, f record.Fence) error {
+	if s.keys(f.Token) == nil {
+		return nil // a scratch collection: no role has permissions on it
+	}
+	status, err := s.conn.AuthStatus(ctx)
+	switch {
+	case err != nil:
+		return s.rightsError("look for authentication", err)
+	case status.Enabled:
+		return nil
+	case f.Standing:
+		return fmt.Errorf("%w: authentication was turned off in etcd", record.ErrLapsed)
+	default:
+		return errors.New("authentication is off in etcd, so nothing can stop the application: turn it on: etcdctl auth enable")
+	}
 }
 
 // giveBackTime limits the cleanup after the caller has given up.

@@ -370,6 +370,13 @@ func (o orders) upheld(t *testing.T, f record.Fence) {
 		if err := do(); err != nil {
 			t.Fatal(err)
 		}
+		look := f
+		look.Look = true
+		for range 2 { // it stays until it is recorded
+			if found, err := o.store.Uphold(ctx, look, nil); err != nil || len(found) != 1 || !strings.Contains(found[0].What, what) {
+				t.Errorf("%s: a look found %+v, %v", what, found, err)
+			}
+		}
 		found, err := o.store.Uphold(ctx, f, nil)
 		if err != nil || len(found) != 1 || !strings.Contains(found[0].What, what) {
 			t.Errorf("%s: found %+v, %v", what, found, err)
@@ -539,5 +546,46 @@ func TestDropLeavesNeighbours(t *testing.T) {
 		if _, err := etcdstore.New(conn, etcdstore.Config{Prefix: "/app/records/", Fixed: fixed}); err == nil {
 			t.Errorf("a kind with keys at %q was taken", prefix)
 		}
+	}
+}
+
+// TestFenceWithoutAuthentication: while authentication is off, the application can write whatever its
+// role has. No fence is set then, and a fence that has to be in force was lifted.
+func TestFenceWithoutAuthentication(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	o := newOrders(t)
+	f := o.fence(t, "orders.n1")
+	off := func() {
+		t.Helper()
+		if _, err := o.root.AuthDisable(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	off()
+	if err := o.store.Fence(ctx, f); err == nil || !strings.Contains(err.Error(), "etcdctl auth enable") {
+		t.Errorf("fence: %v", err)
+	}
+	if at, err := o.store.Locate(ctx, f.Token.ID); err != nil || at != "orders" {
+		t.Errorf("the kind is at %q, %v", at, err)
+	}
+	if _, err := o.root.AuthEnable(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.store.Fence(ctx, f); err != nil {
+		t.Fatal(err)
+	}
+	f.Standing = true
+	if err := o.store.Fence(ctx, f); err != nil {
+		t.Errorf("it stands: %v", err)
+	}
+	off()
+	for range 2 {
+		if err := o.store.Fence(ctx, f); !errors.Is(err, record.ErrLapsed) {
+			t.Errorf("it is lifted: %v", err)
+		}
+	}
+	if o.store.Connections() == 0 {
+		t.Error("no connections")
 	}
 }

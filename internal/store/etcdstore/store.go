@@ -81,6 +81,9 @@ func New(conn *etcdconn.Conn, cfg Config) (*Store, error) {
 	return &Store{conn: conn, at: layout(cfg.Prefix), most: cfg.Operations - labelConditions, bytes: cfg.Bytes, fixed: maps.Clone(cfg.Fixed), log: cfg.Log, rooms: map[string]int64{}}, nil
 }
 
+// Connections returns the number of connections opened so far.
+func (s *Store) Connections() uint64 { return s.conn.Connections() }
+
 // gates holds the tokens of a command's kinds. A transaction compares their gates with these
 // tokens.
 type gates map[string]record.Token // by identity

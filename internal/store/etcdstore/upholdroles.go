@@ -21,7 +21,7 @@ func (s *Store) upholdKeys(ctx context.Context, f record.Fence) (found []record.
 		return nil, err
 	}
 	// Report earlier breaches first. They must not get lost if a later step fails.
-	if found, err = s.upholdGiven(ctx, f.Token); err != nil {
+	if found, err = s.upholdGiven(ctx, f); err != nil {
 		return nil, err
 	}
 	status, err := s.conn.AuthStatus(ctx)
@@ -30,8 +30,10 @@ func (s *Store) upholdKeys(ctx context.Context, f record.Fence) (found []record.
 	}
 	// Without authentication etcd checks no permission at all.
 	if !status.Enabled {
-		if _, err := s.conn.AuthEnable(ctx); err != nil {
-			return nil, s.rightsError("turn authentication on again", err)
+		if !f.Look {
+			if _, err := s.conn.AuthEnable(ctx); err != nil {
+				return nil, s.rightsError("turn authentication on again", err)
+			}
 		}
 		found = append(found, record.Breach{What: "authentication was turned off"})
 	}
@@ -52,9 +54,11 @@ func (s *Store) upholdKeys(ctx context.Context, f record.Fence) (found []record.
 		if in, err := s.inForce(ctx, f); err != nil || !in {
 			return nil, errors.Join(err, s.permitAsNamed(ctx, f.Token, taken))
 		}
-		taken = append(taken, g)
-		if _, err := s.permit(ctx, []grant{g}, false, nil); err != nil {
-			return found, err
+		if !f.Look {
+			taken = append(taken, g)
+			if _, err := s.permit(ctx, []grant{g}, false, nil); err != nil {
+				return found, err
+			}
 		}
 		// Count after the permission is gone, so that no write is missed.
 		n, err := s.late(ctx, f.Token)
@@ -62,6 +66,13 @@ func (s *Store) upholdKeys(ctx context.Context, f record.Fence) (found []record.
 			return found, err
 		}
 		found = append(found, record.Breach{What: "role " + g.Role + " got the right to write", Count: n})
+	}
+	if f.Look {
+		// The fence may have ended meanwhile, and what was found is then no breach.
+		if in, err := s.inForce(ctx, f); err != nil || !in {
+			return nil, err
+		}
+		return found, nil
 	}
 	return found, s.permitAsNamed(ctx, f.Token, taken)
 }
@@ -78,8 +89,9 @@ func (s *Store) inForce(ctx context.Context, f record.Fence) (bool, error) {
 
 // upholdGiven returns the breach that permitAsNamed noted. It returns it in two calls before
 // deleting the note, because the first caller may die before it stores the breach.
-func (s *Store) upholdGiven(ctx context.Context, tok record.Token) (found []record.Breach, err error) {
+func (s *Store) upholdGiven(ctx context.Context, f record.Fence) (found []record.Breach, err error) {
 	const told = "told"
+	tok := f.Token
 	key, what := s.at.given(tok.ID), "rights given of "+tok.Kind
 	value, mod, err := s.get(ctx, what, key)
 	if err != nil || value == nil {
@@ -90,12 +102,16 @@ func (s *Store) upholdGiven(ctx context.Context, tok record.Token) (found []reco
 	if err != nil {
 		return nil, err
 	}
+	found = []record.Breach{{What: "a controller that was paused gave the application its right to write back for a moment; its deletes in that time are not counted", Count: n}}
+	if f.Look {
+		return found, nil
+	}
 	next := clientv3.OpPut(key, told)
 	if string(value) == told {
 		next = clientv3.OpDelete(key)
 	}
 	_, err = s.write(ctx, what, []clientv3.Cmp{unchanged(key, mod)}, []clientv3.Op{next}, nil)
-	return []record.Breach{{What: "a controller that was paused gave the application its right to write back for a moment; its deletes in that time are not counted", Count: n}}, err
+	return found, err
 }
 
 // late returns the number of an application's records that another client has written since the

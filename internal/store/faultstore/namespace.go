@@ -37,6 +37,9 @@ func opOfAll(c Command, toks record.Tokens) Op {
 	return op
 }
 
+// Connections has no faults: it is no command.
+func (n *Namespace) Connections() uint64 { return n.inner.Connections() }
+
 func (n *Namespace) Scan(ctx context.Context, req record.ScanRequest) (record.Page, error) {
 	return do(ctx, n.inj, opOf(Scan, req.Token), func() (record.Page, error) { return n.inner.Scan(ctx, req) })
 }

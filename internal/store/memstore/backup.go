@@ -92,3 +92,10 @@ func (c *collection) clone() *collection {
 func interrupted() error {
 	return fmt.Errorf("the server has stopped: %w", record.ErrUnavailable)
 }
+
+// Connections returns the number of restores, since servers stop for each.
+func (s *Store) Connections() uint64 {
+	s.cluster.mu.Lock()
+	defer s.cluster.mu.Unlock()
+	return uint64(s.cluster.restores)
+}

@@ -200,23 +200,33 @@ func (s *Store) Uphold(ctx context.Context, f record.Fence, known []string) ([]r
 		case orphan == nil && s.db.views[own] != nil:
 		case orphan == nil:
 			found = append(found, record.Breach{What: "the view was removed"})
+			if !f.Look {
+				s.db.views[own] = col
+			}
 		case orphan == col:
-			s.cluster.rename(s.db, col, f.To)
 			found = append(found, record.Breach{What: "the collection got its name back"})
+			if !f.Look {
+				s.cluster.rename(s.db, col, f.To)
+				s.db.views[own] = col
+			}
 		default:
-			// Never drop this collection: it may hold acknowledged writes.
+			// Never drop this collection: it may hold acknowledged writes. It stays as evidence.
 			s.cluster.rename(s.db, orphan, asidePrefix+own+"."+orphan.id)
+			s.db.views[own] = col
 		}
-		s.db.views[own] = col
 	case record.FenceValidator:
 		if col.mark != f.To {
-			col.validator, col.mark = &validator{Nothing: true}, f.To
 			found = append(found, record.Breach{What: "the validator was removed"})
+			if !f.Look {
+				col.validator, col.mark = &validator{Nothing: true}, f.To
+			}
 		}
 	case record.FenceWriteBlock:
 		if s.cluster.blocked[col.id] != f.To {
-			s.cluster.blocked[col.id] = f.To
 			found = append(found, record.Breach{What: "the write block was removed"})
+			if !f.Look {
+				s.cluster.blocked[col.id] = f.To
+			}
 		}
 	}
 	// Report collections that were set aside earlier, too.

@@ -65,6 +65,7 @@ const (
 	noteRestore     = "restore/"
 	noteProvisioned = "provisioned/"
 	noteOnce        = "once/"
+	noteMoves       = "moves/"
 )
 
 // collection is an entry of listCollections.

@@ -67,11 +67,15 @@ func (n *Namespace) upholdView(ctx context.Context, f record.Fence, known []stri
 	if found, at, err = n.standing(ctx, f); err != nil || at.stands(f, known) {
 		return found, err
 	}
+	lifted, silent := at.lifted(f)
+	if f.Look && silent {
+		return append(found, lifted), nil
+	}
 	b, err := n.putBack(ctx, f, at)
 	if err != nil {
 		return nil, unlessUnfenced(err)
 	}
-	if at.halfMoved(f) {
+	if b.What == "" {
 		return found, nil
 	}
 	return append(found, b), nil
@@ -79,8 +83,9 @@ func (n *Namespace) upholdView(ctx context.Context, f record.Fence, known []stri
 
 // stood is the state of a view fence.
 type stood struct {
-	under *collection // has the application's name now; nil: nothing
-	name  string      // current name of the kind's collection; empty: gone
+	under  *collection // has the application's name now; nil: nothing
+	name   string      // current name of the kind's collection; empty: gone
+	moving bool        // nothing has the name, because the server ended a rename under the view halfway
 }
 
 // standing returns the collections that were set aside for a fence, and the state of the fence.
@@ -117,6 +122,13 @@ func (n *Namespace) standing(ctx context.Context, f record.Fence) (found []recor
 		}
 		found = append(found, b)
 	}
+	if at.under == nil {
+		mark, err := n.movedUnder(ctx, own)
+		if err != nil {
+			return nil, at, err
+		}
+		at.moving = mark == f.To
+	}
 	return found, at, nil
 }
 
@@ -144,7 +156,25 @@ func (at stood) halfMoved(f record.Fence) bool {
 	return hidden && kind == f.Token.Kind
 }
 
-// putBack restores a fence that does not stand. Each command passes the gate.
+// lifted returns the breach of a fence that somebody lifted, if nothing shows it after the repair. A
+// collection in the place of the view stays as evidence.
+func (at stood) lifted(f record.Fence) (b record.Breach, silent bool) {
+	own := f.Token.Kind
+	switch {
+	case at.under == nil && at.moving, at.halfMoved(f):
+		return record.Breach{}, false // nobody lifted it
+	case at.under == nil:
+		return record.Breach{What: fmt.Sprintf("the view %s was removed; it is restored", own)}, true
+	case at.under.Type == "view":
+		return record.Breach{What: fmt.Sprintf("the view %s was changed, so that readers saw other data; it is restored", own)}, true
+	case at.under.id() == f.Token.ID:
+		return record.Breach{What: fmt.Sprintf("the collection %s got its name back, and is fenced again; it has the writes of the meantime, but the other version does not", own)}, true
+	}
+	return record.Breach{}, false
+}
+
+// putBack restores a fence that does not stand. Each command passes the gate. It returns no breach
+// if nobody lifted the fence.
 func (n *Namespace) putBack(ctx context.Context, f record.Fence, found stood) (record.Breach, error) {
 	own, at := f.Token.Kind, found.under
 	on := found.name
@@ -153,20 +183,18 @@ func (n *Namespace) putBack(ctx context.Context, f record.Fence, found stood) (r
 		on = f.To
 	}
 	gate := n.passOp(f)
+	lifted, _ := found.lifted(f)
 	switch {
 	case at == nil:
 		// A faster insert creates a collection, which the next check finds.
-		err := n.applyOps(ctx, bson.A{gate, n.viewOp(own, on, f.To)})
-		return record.Breach{What: fmt.Sprintf("the view %s was removed; it is restored", own)}, err
+		return lifted, n.applyOps(ctx, bson.A{gate, n.viewOp(own, on, f.To), n.movedOp(own)})
 	case found.halfMoved(f):
-		return record.Breach{}, n.applyOps(ctx, append(bson.A{gate}, n.repointOps(own, on, f.To)...))
+		return lifted, n.applyOps(ctx, append(bson.A{gate}, n.repointOps(own, on, f.To)...))
 	case at.Type == "view":
-		err := n.applyOps(ctx, bson.A{gate, n.unviewOp(own), n.viewOp(own, on, f.To)})
-		return record.Breach{What: fmt.Sprintf("the view %s was changed, so that readers saw other data; it is restored", own)}, err
+		return lifted, n.applyOps(ctx, bson.A{gate, n.unviewOp(own), n.viewOp(own, on, f.To)})
 	case at.id() == f.Token.ID:
 		f.Token.Name = own
-		err := n.Fence(ctx, f)
-		return record.Breach{What: fmt.Sprintf("the collection %s got its name back, and is fenced again; it has the writes of the meantime, but the other version does not", own)}, err
+		return lifted, n.Fence(ctx, f)
 	}
 	// A foreign collection: move it aside and create the view in one step.
 	if err := n.noBuilds(ctx, own); err != nil {
@@ -207,7 +235,12 @@ func (n *Namespace) upholdValidator(ctx context.Context, f record.Fence) ([]reco
 	if c.fenceMark() == f.To {
 		return nil, nil
 	}
-	if err := n.fenceValidator(ctx, f); err != nil {
+	// A process that ends a fence notes that first. Without the note, nobody may lift it.
+	err = n.refuseUnfenced(ctx, f)
+	if err == nil && !f.Look {
+		err = n.fenceValidator(ctx, f)
+	}
+	if err != nil {
 		return nil, unlessUnfenced(err)
 	}
 	return []record.Breach{{What: fmt.Sprintf("the validator of %s was removed; it is restored; the collection has the writes of the meantime, but the other version does not", f.Token.Name)}}, nil
@@ -229,6 +262,10 @@ func (n *Namespace) upholdWriteBlock(ctx context.Context, f record.Fence) ([]rec
 	if err := n.refuseUnfenced(ctx, f); err != nil {
 		return nil, unlessUnfenced(err)
 	}
+	found := []record.Breach{{What: "the write block of the cluster was removed; it is restored; the other version lacks the writes of the meantime"}}
+	if f.Look {
+		return found, nil
+	}
 	if err := n.setWriteBlock(ctx, true); err != nil {
 		return nil, err
 	}
@@ -239,7 +276,7 @@ func (n *Namespace) upholdWriteBlock(ctx context.Context, f record.Fence) ([]rec
 	if mode, err = n.writeBlockMode(ctx); err == nil && mode != blockOn {
 		err = errors.New("the write block was missing when it was checked again")
 	}
-	return []record.Breach{{What: "the write block of the cluster was removed; it is restored; the other version lacks the writes of the meantime"}}, err
+	return found, err
 }
 
 // unlessUnfenced returns nil for the error of a removed fence.

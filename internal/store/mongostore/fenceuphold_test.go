@@ -31,6 +31,16 @@ func TestUpholdView(t *testing.T) {
 		}
 		return found
 	}
+	look := func(what string) {
+		t.Helper()
+		f.Look = true
+		defer func() { f.Look = false }()
+		for range 2 { // it stays until it is recorded
+			if found := uphold(); len(found) == 0 || !strings.Contains(found[len(found)-1].What, what) {
+				t.Errorf("a look found %+v, want %q", found, what)
+			}
+		}
+	}
 	inForce := func() {
 		t.Helper()
 		if err := writes["insert"](b.raw.Collection("orders"), t); !hasCode(err, codeViewWrite) {
@@ -48,12 +58,14 @@ func TestUpholdView(t *testing.T) {
 	}
 
 	b.run(t, bson.D{{Key: "drop", Value: "orders"}})
+	look("was removed")
 	if found := uphold(); len(found) != 1 || !strings.Contains(found[0].What, "was removed") || found[0].Aside != "" {
 		t.Fatalf("found %+v", found)
 	}
 	inForce()
 
 	b.run(t, bson.D{{Key: "collMod", Value: "orders"}, {Key: "viewOn", Value: "nothing"}, {Key: "pipeline", Value: bson.A{}}})
+	look("was changed")
 	if found := uphold(); len(found) != 1 || !strings.Contains(found[0].What, "was changed") {
 		t.Fatalf("found %+v", found)
 	}
@@ -103,6 +115,7 @@ func TestUpholdView(t *testing.T) {
 	if err := b.rename(t.Context(), f.To, "orders"); err != nil {
 		t.Fatal(err)
 	}
+	look("got its name back")
 	if found := uphold(); len(found) != 3 || !strings.Contains(found[len(found)-1].What, "got its name back") {
 		t.Errorf("found %+v", found)
 	}
@@ -130,6 +143,13 @@ func TestUpholdValidator(t *testing.T) {
 		t.Fatal(err)
 	}
 	for turn := range 2 {
+		look := f
+		look.Look = true
+		for range 2 {
+			if found, err := b.Uphold(t.Context(), look, nil); err != nil || len(found) != turn {
+				t.Fatalf("turn %d: a look found %+v, %v", turn, found, err)
+			}
+		}
 		if found, err := b.Uphold(t.Context(), f, nil); err != nil || len(found) != turn {
 			t.Fatalf("turn %d: found %+v, %v", turn, found, err)
 		}

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.uber.org/zap"
 
 	"dbcontroller.dev/record"
@@ -214,9 +217,33 @@ func (n *Namespace) unviewOp(view string) bson.D {
 }
 
 // repointOps point a fence's view at another collection. They remove the view and make it anew: change
-// streams of the database fail for good at an update of its definition ("assertion value.h").
+// streams of the database fail for good at an update of its definition ("assertion value.h"). The
+// server can end the command between the two. A note in the same command shows then that no client
+// removed the view.
 func (n *Namespace) repointOps(view, on, mark string) bson.A {
-	return bson.A{n.unviewOp(view), n.viewOp(view, on, mark)}
+	note := n.insertOp(marksCollection, bson.D{{Key: "_id", Value: noteMoves + view}, {Key: "mark", Value: mark}})
+	return bson.A{note, n.unviewOp(view), n.viewOp(view, on, mark), n.movedOp(view)}
+}
+
+// movedOp removes the note of repointOps, once the view is there.
+func (n *Namespace) movedOp(view string) bson.D {
+	return bson.D{
+		{Key: "op", Value: "d"},
+		{Key: "ns", Value: n.name + "." + marksCollection},
+		{Key: "o", Value: bson.D{{Key: "_id", Value: noteMoves + view}}},
+	}
+}
+
+// movedUnder returns the mark of a view that repointOps has removed and not made anew, or "". A
+// majority may not have the note yet, as it may not have the change of the view.
+func (n *Namespace) movedUnder(ctx context.Context, view string) (mark string, err error) {
+	var note struct{ Mark string }
+	marks := n.db.Collection(marksCollection, options.Collection().SetReadConcern(readconcern.Local()))
+	err = marks.FindOne(ctx, bson.D{{Key: "_id", Value: noteMoves + view}}).Decode(&note)
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return "", nil
+	}
+	return note.Mark, err
 }
 
 // viewOp returns the operation that creates a fence's view with a mark.
@@ -268,12 +295,12 @@ func (n *Namespace) moveOps(m viewMove) bson.A {
 // moveUnderViews renames collections and points their views at the new names. Callers find out what
 // happened by looking at the names.
 func (n *Namespace) moveUnderViews(ctx context.Context, moves []viewMove) (struct{}, error) {
-	ops := make(bson.A, 0, 4*len(moves))
+	ops := make(bson.A, 0, 6*len(moves))
 	for _, m := range moves {
 		ops = append(ops, n.moveOps(m)...)
 	}
 	err := n.applyOps(ctx, ops)
-	if onlyLooked(err, len(ops), 4) {
+	if onlyLooked(err, len(ops), 6) {
 		return struct{}{}, nil
 	}
 	if len(moves) > 1 && !heldUp(err) && err != nil {
@@ -283,18 +310,31 @@ func (n *Namespace) moveUnderViews(ctx context.Context, moves []viewMove) (struc
 }
 
 // finishMove points the fence's view at the new name of a collection, if it still shows the former
-// one: the server can end moveUnderViews after the rename and before the view.
+// one or is gone: the server can end moveUnderViews after the rename.
 func (n *Namespace) finishMove(ctx context.Context, f record.Fence) error {
 	_, _, was := record.KindOfPhysical(f.Token.Name)
 	if _, _, is := record.KindOfPhysical(f.To); !was || !is || !f.Token.Fixed {
 		return nil
 	}
 	own, err := n.collectionNamed(ctx, f.Token.Kind)
-	if err != nil || own == nil || own.Type != "view" || own.fenceMark() == "" || own.viewOn() != f.Token.Name {
+	if err != nil {
 		return err
 	}
-	err = n.applyOps(ctx, append(bson.A{n.existsOp(f.To, bson.NewObjectID(), bson.D{})}, n.repointOps(own.Name, f.To, own.fenceMark())...))
-	if onlyLooked(err, 3, 3) || hasCode(err, codeUnauthorized, codeCommandNotFound) {
+	ops := bson.A{n.existsOp(f.To, bson.NewObjectID(), bson.D{})}
+	switch {
+	case own == nil:
+		mark, err := n.movedUnder(ctx, f.Token.Kind)
+		if err != nil || mark == "" {
+			return err
+		}
+		ops = append(ops, n.viewOp(f.Token.Kind, f.To, mark), n.movedOp(f.Token.Kind))
+	case own.Type == "view" && own.fenceMark() != "" && own.viewOn() == f.Token.Name:
+		ops = append(ops, n.repointOps(own.Name, f.To, own.fenceMark())...)
+	default:
+		return nil
+	}
+	err = n.applyOps(ctx, ops)
+	if onlyLooked(err, len(ops), len(ops)) || hasCode(err, codeUnauthorized, codeCommandNotFound) {
 		return nil // the privilege is gone: as in renameUnderView
 	}
 	return err

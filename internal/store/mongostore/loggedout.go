@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/event"
@@ -19,6 +20,7 @@ import (
 // driver opens new ones and logs in again.
 type connections struct {
 	dialer options.ContextDialer
+	dialed atomic.Uint64
 
 	mu   sync.Mutex
 	open map[*connection]time.Time // when it was opened
@@ -40,8 +42,13 @@ func (c *connections) DialContext(ctx context.Context, network, address string) 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open[made] = time.Now()
+	c.dialed.Add(1)
 	return made, nil
 }
+
+// Connections returns the number of connections opened so far. Behind a mongos it shows a restore
+// only if the mongos stops too, as MongoDB's procedures for a restore demand.
+func (n *Namespace) Connections() uint64 { return n.conns.dialed.Load() }
 
 // monitor watches failed commands only, so successful ones cost nothing.
 func (c *connections) monitor() *event.CommandMonitor {

@@ -113,3 +113,21 @@ func userMadeAnew(t *testing.T, srv *localmongo.Server, users, user, uri string)
 		t.Errorf("with its role again: %v", err)
 	}
 }
+
+// TestConnectionsCount: whoever knows the number of connections knows whether a read may have come
+// over a new one.
+func TestConnectionsCount(t *testing.T) {
+	b := newBench(t)
+	before := b.Connections()
+	if before == 0 || b.Quietly().Connections() != before {
+		t.Fatalf("%d connections, %d quietly", before, b.Quietly().Connections())
+	}
+	b.conns.closeBefore(time.Now())
+	waitFor(t, func() bool {
+		_, err := b.Marks(t.Context())
+		return err == nil
+	})
+	if now := b.Connections(); now <= before {
+		t.Errorf("%d connections, then %d", before, now)
+	}
+}

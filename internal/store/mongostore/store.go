@@ -60,6 +60,7 @@ type Namespace struct {
 	log      *zap.Logger
 	left     *leftOpen // shared by namespaces of one client
 	seen     *Horizon  // likewise
+	conns    *connections
 
 	sides     sideCollections
 	offending offending
@@ -143,7 +144,7 @@ func open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Names
 		return nil, fmt.Errorf("open mongodb: %w", redactError(cfg.URI, err))
 	}
 	n := newNamespace(client, cfg.Database, locationOf(opts.Hosts, cfg.Database), cfg.Log)
-	n.app, n.quiet = cfg.AppName, cfg.Quiet
+	n.app, n.quiet, n.conns = cfg.AppName, cfg.Quiet, conns
 	if cfg.Seen != nil {
 		n.seen = cfg.Seen
 	}
@@ -178,7 +179,7 @@ func newNamespace(client *mongo.Client, database, location string, log *zap.Logg
 // closes.
 func (n *Namespace) Quietly() *Namespace {
 	quiet := newNamespace(n.client, n.name, n.location, n.log)
-	quiet.app, quiet.left, quiet.seen, quiet.quiet = n.app, n.left, n.seen, true
+	quiet.app, quiet.left, quiet.seen, quiet.conns, quiet.quiet = n.app, n.left, n.seen, n.conns, true
 	return quiet
 }
 

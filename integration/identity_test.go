@@ -308,14 +308,23 @@ func TestRecoverStartsOver(t *testing.T) {
 	}
 	c := s.controller("controller", breakPoint{}).ready(ctx)
 	s.awaitSync(ctx)
+	if err := drop(ctx, s.db["v2"]); err != nil {
+		t.Fatal(err)
+	}
+	eventually(ctx, t, "a controller that runs says that v2 is lost", func() error {
+		ps, err := s.record.Progress(ctx)
+		for _, p := range ps {
+			if said := p.LastError + p.WaitsFor; p.State == "ready" || !strings.Contains(said, "it is empty or the wrong database") {
+				return fmt.Errorf("shard %d is %s: %q", p.Shard, p.State, said)
+			}
+		}
+		return err
+	})
 	if code := c.terminate(patience); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	s.forget(c)
-	if err := drop(ctx, s.db["v2"]); err != nil {
-		t.Fatal(err)
-	}
-	// What is lost is passive: a controller says so, and goes on.
+	// What is lost is passive: a controller that starts says so, and goes on.
 	again := s.controller("again", breakPoint{}).listening(ctx)
 	s.saysLost(ctx, again, "v2", "v1", "if it is lost for good, stop all processes and run 'dbcontroller recover'")
 	if code := again.terminate(patience); code != 0 {

@@ -111,8 +111,8 @@ func TestExpiryStoppedByTheApplication(t *testing.T) {
 	w.want("after the switch", "v2", noted, nil)
 }
 
-// TestIndexesFollowTheSource: what the source drops, hides or makes anew while it is copied becomes
-// of the target, too, and what an operator has made there stays. A TTL index that was dropped does
+// TestIndexesFollowTheSource: what the source drops, hides, shows again or makes anew while it is copied
+// becomes of the target, too, and what an operator has made there stays. A TTL index that was dropped does
 // not wake up at the switch.
 func TestIndexesFollowTheSource(t *testing.T) {
 	t.Parallel()
@@ -142,11 +142,19 @@ func TestIndexesFollowTheSource(t *testing.T) {
 	w.check(err)
 	w.lacks("it is rebuilt")
 	w.lacks("")
-	i := slices.IndexFunc(w.shape("v2").Indexes, func(ix bson.Raw) bool { return record.IndexName(ix) == "n_1" })
-	if ix := w.shape("v2").Indexes[i]; ix.Lookup("hidden").IsZero() {
-		t.Errorf("the target has %v", ix)
+	is := func(hidden bool) {
+		t.Helper()
+		i := slices.IndexFunc(w.shape("v2").Indexes, func(ix bson.Raw) bool { return record.IndexName(ix) == "n_1" })
+		if ix := w.shape("v2").Indexes[i]; ix.Lookup("hidden").IsZero() == hidden {
+			t.Errorf("the target has %v", ix)
+		}
+		w.check(w.keep.CheckIndexes(t.Context(), w.record()))
 	}
-	w.check(w.keep.CheckIndexes(t.Context(), w.record()))
+	is(true)
+	w.reshape("v1", []string{"n_1"}, plainIndex("n", false)) // shown again
+	w.lacks("it is rebuilt")
+	w.lacks("")
+	is(false)
 
 	w.reshape("v1", []string{"n_1"})
 	w.lacks("")
@@ -176,24 +184,38 @@ func TestIndexDroppedWhileItIsCopied(t *testing.T) {
 	w.check(w.keep.CheckSealed(t.Context(), w.record()))
 }
 
-// TestOptionsFollowTheSource: another validator of the source becomes the target's.
+// TestOptionsFollowTheSource: what an application makes of its collection's validator and pre-images, one
+// option at a time, becomes the target's.
 func TestOptionsFollowTheSource(t *testing.T) {
 	t.Parallel()
 	w := newShapeWorld(t)
 	w.lacks("")
-	options, err := bson.Marshal(bson.D{{Key: "validator", Value: bson.D{{Key: "n", Value: bson.D{{Key: "$exists", Value: true}}}}}})
-	w.check(err)
-	spec := record.KindSpec{Name: shapeKind, Fixed: true, Shape: record.Shape{Options: options}}
-	w.check(w.db["v1"].Reshape(t.Context(), w.token("v1"), spec, nil))
 	d := w.begin("u1")
-	if err := w.keep.CheckIndexes(t.Context(), d); err == nil || !strings.Contains(err.Error(), "the validator of the source in sessions") {
-		t.Errorf("a switch would begin: %v", err)
+	validator := bson.E{Key: "validator", Value: bson.D{{Key: "n", Value: bson.D{{Key: "$exists", Value: true}}}}}
+	for _, tc := range []struct {
+		what    string
+		options bson.D
+	}{
+		{"validator", bson.D{validator}},
+		{"validationLevel", bson.D{validator, {Key: "validationLevel", Value: "moderate"}}},
+		{"validationAction", bson.D{validator, {Key: "validationLevel", Value: "moderate"}, {Key: "validationAction", Value: "warn"}}},
+		{"changeStreamPreAndPostImages", bson.D{validator, {Key: "changeStreamPreAndPostImages", Value: bson.D{{Key: "enabled", Value: true}}}}},
+		{"validator", bson.D{{Key: "validator", Value: bson.D{}}}},
+	} {
+		options, err := bson.Marshal(tc.options)
+		w.check(err)
+		spec := record.KindSpec{Name: shapeKind, Fixed: true, Shape: record.Shape{Options: options}}
+		w.check(w.db["v1"].Reshape(t.Context(), w.token("v1"), spec, nil))
+		source := w.shape("v1").Options
+		if err := w.keep.CheckIndexes(t.Context(), d); err == nil || !strings.Contains(err.Error(), tc.what) || !strings.Contains(err.Error(), "of the source in sessions") {
+			t.Errorf("%v: a switch would begin: %v", tc.options, err)
+		}
+		w.lacks("")
+		if diff := record.DifferentOptions(w.shape("v2").Options, source); len(diff) > 0 {
+			t.Errorf("%v: the target differs in %v", tc.options, diff)
+		}
+		w.check(w.keep.CheckIndexes(t.Context(), d))
 	}
-	w.lacks("")
-	if diff := record.DifferentOptions(w.shape("v2").Options, options); len(diff) > 0 {
-		t.Errorf("the target differs in %v", diff)
-	}
-	w.check(w.keep.CheckIndexes(t.Context(), d))
 }
 
 // TestExpiryFollowsAfterTheSwitch: what the application makes of its TTL indexes after the switch

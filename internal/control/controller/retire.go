@@ -49,7 +49,7 @@ func (a *App) retire(ctx context.Context) error {
 	return a.follow(ctx, func(d upgradestate.Deployment) (again time.Duration, err error) {
 		if r := d.Retire; r != nil {
 			if err := a.retireVersion(ctx, d, *r); err != nil {
-				return 0, fmt.Errorf("retired version %s is not dropped yet: %w", r.Version, err)
+				return 0, fmt.Errorf("retired version %s is not dropped yet, and no upgrade can begin until then (if its database is lost for good, run 'complete' for it again): %w", r.Version, err)
 			}
 			return 0, nil // the next version of the record shows that it is done
 		}
@@ -96,7 +96,9 @@ func (a *App) retireVersion(ctx context.Context, d upgradestate.Deployment, r up
 	var done upgradestate.Event = upgradestate.Dropped{Version: r.Version}
 	var left []string
 	var err error
-	if r.Until != "" {
+	if r.Lost {
+		a.log.Warn("the database of a retired version was declared lost: nothing is dropped there", zap.String("version", r.Version), zap.String("location", ns.Location))
+	} else if r.Until != "" {
 		done = upgradestate.SetAside{Version: r.Version}
 		err = a.setAside(ctx, d, ns)
 	} else {
@@ -140,6 +142,33 @@ func (a *App) retiredDatabase(ctx context.Context, ns upgradestate.Namespace) (d
 	}
 	cleared, err = a.unowned(ctx, ns)
 	return db, cleared, err
+}
+
+// RetireLacks returns why the data of a version cannot be set aside or dropped now. A retirement would
+// wait for that, and block upgrades and rollbacks.
+func (a *App) RetireLacks(ctx context.Context, d upgradestate.Deployment, version string) error {
+	ns, ok := d.Namespace(version)
+	if kept, is := upgradestate.KeptNamespace(d, version); is {
+		ns, ok = kept.Namespace, true
+	}
+	if !ok {
+		return nil
+	}
+	db := a.namespaces[version]
+	if db == nil {
+		return fmt.Errorf("version %s is not configured here: add it to dbs", version)
+	}
+	// The caller waits for the answer.
+	bounded, cancel := context.WithTimeout(ctx, lostLook)
+	defer cancel()
+	_, err := db.Identity(bounded)
+	if err == nil {
+		_, err = a.unowned(bounded, ns)
+	}
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("database of %s: %w", version, err)
+	}
+	return ctx.Err()
 }
 
 // setAside renames a version's collections to names that no process uses. The rename is a fence for

@@ -9,7 +9,8 @@ import "slices"
 // switch left stays as it is until an upgrade to it begins.
 //
 // Epoch is the epoch of the decision. For another one the event is ErrOutdated. Adopt is refused
-// during an upgrade, a data update or a retirement. A repetition is a no-op.
+// during an upgrade or a data update, and for collections of a version that is being retired. A
+// repetition is a no-op.
 type Adopt struct {
 	Epoch       uint64
 	Collections []Adopted
@@ -58,7 +59,8 @@ func (d *Deployment) adopt(e Adopt) error {
 		return refused("adopt: upgrade %s to %s runs: abort it first", d.Upgrade.ID, d.Upgrade.TargetVersion)
 	case d.Update != nil:
 		return refused("adopt: data update %s runs: cancel it first", d.Update.Name)
-	case d.Retire != nil:
+	// The retirement of another version must not keep the served one down.
+	case d.Retire != nil && slices.ContainsFunc(e.Collections, func(c Adopted) bool { return c.Version == d.Retire.Version }):
 		return refused("adopt: %s is being retired: wait until it ends", d.Retire.Version)
 	}
 	// All checks come before the first change, so that a refusal changes nothing.

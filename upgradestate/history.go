@@ -138,12 +138,17 @@ func (d *Deployment) noteRetired(before Deployment, by, at string) {
 	if len(d.Retired) > len(before.Retired) {
 		if e := d.openEntry("complete"); e != nil {
 			e.Outcome, e.Ended = "dropped", at
+			if before.Retire != nil && before.Retire.Lost {
+				e.Outcome = "given up: its database is lost"
+			}
 			if len(d.Kept) > len(before.Kept) {
 				e.Outcome = "set aside until " + d.Kept[len(d.Kept)-1].Until
 			}
 		}
 	}
-	if r, was := d.Retire, before.Retire; r != nil && was != nil && *r != *was {
+	if r, was := d.Retire, before.Retire; r != nil && was != nil && r.Lost && !was.Lost {
+		d.addEntry(Entry{At: at, By: by, What: "keep", From: r.Version, Detail: "given up: its database is lost"})
+	} else if r != nil && was != nil && *r != *was {
 		d.addEntry(Entry{At: at, By: by, What: "keep", From: r.Version, Detail: keptUntil(r.Until)})
 	}
 	for _, was := range before.Kept {

@@ -84,7 +84,13 @@ type (
 	// Complete starts to retire a version that is not current. Its collections are set aside and
 	// dropped at Until (RFC 3339; empty: at once). From now on there is no rollback to it. It is
 	// refused during an upgrade. A repetition is a no-op, also after the retirement.
-	Complete struct{ Version, Until string }
+	//
+	// Lost declares the version's database lost: nothing is dropped there. It also ends a retirement
+	// that waits for the database.
+	Complete struct {
+		Version, Until string
+		Lost           bool
+	}
 
 	// Keep changes the time until which the collections of a retired version are kept (RFC 3339;
 	// empty: they are dropped now). It is refused if the drop has started.

@@ -108,8 +108,6 @@ func (d *Deployment) followRestored(e FollowRestored) error {
 		return refused("restored: upgrade %s to %s is switching: abort it, or wait until it ends", u.ID, u.TargetVersion)
 	case d.Update != nil:
 		return refused("restored: data update %s runs, and the restore undid parts of it: cancel it, and begin it again afterwards", d.Update.Name)
-	case d.Retire != nil:
-		return refused("restored: %s is being retired: wait until it ends", d.Retire.Version)
 	}
 	// All checks are done. The decision takes effect in one transition.
 	d.forgetRestored()

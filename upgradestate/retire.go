@@ -12,6 +12,8 @@ type Retire struct {
 	// Until is the time of the drop of collections that are set aside; empty: they are dropped at
 	// once.
 	Until string `json:"until,omitempty"`
+	// Lost means that the database is lost, so that nothing can be set aside or dropped.
+	Lost bool `json:"lost,omitempty"`
 }
 
 // Kept is a retired namespace whose collections are renamed and wait for the drop, so that an
@@ -63,6 +65,9 @@ func (d *Deployment) complete(e Complete) error {
 	// No process may still need the namespace.
 	switch _, known := d.Namespace(e.Version); {
 	case Retired(*d, e.Version):
+		if e.Lost {
+			d.giveUpData(e.Version)
+		}
 		return nil
 	case e.Version == d.CurrentVersion:
 		return refused("complete: %s is the current version: only a version before a switch can be retired", e.Version)
@@ -74,9 +79,20 @@ func (d *Deployment) complete(e Complete) error {
 		return refused("complete: %s is being retired: wait until it ends", d.Retire.Version)
 	}
 	d.Retire = &Retire{Version: e.Version, Until: e.Until}
+	if e.Lost {
+		d.giveUpData(e.Version)
+	}
 	// Otherwise a controller could begin to copy into the collections that are being dropped.
 	d.Available = slices.DeleteFunc(d.Available, func(a Available) bool { return a.TargetVersion == e.Version })
 	return nil
+}
+
+// giveUpData ends the wait for the database of a version that is being retired or is retired.
+func (d *Deployment) giveUpData(version string) {
+	if r := d.Retire; r != nil && r.Version == version {
+		r.Until, r.Lost = "", true
+	}
+	d.Kept = slices.DeleteFunc(d.Kept, func(k Kept) bool { return k.Namespace.Version == version })
 }
 
 func (d *Deployment) keep(e Keep) error {

@@ -80,12 +80,12 @@ func ask(t *testing.T, d *door.Door, token, query string, body []byte, header ..
 func TestOperatorsAreNotLockedOut(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
-		name           string
-		cfg            door.Config
-		body           []byte // of each request
-		asked, held    int64
-		refused        int // the code of the answer
-		operatorsBody  []byte
+		name          string
+		cfg           door.Config
+		body          []byte // of each request
+		asked, held   int64
+		refused       int // the code of the answer
+		operatorsBody []byte
 	}{
 		{"requests", door.Config{Requests: 16}, nil, 16, 14, http.StatusServiceUnavailable, nil},
 		{"memory", door.Config{BodyBytes: 1000, BodiesBytes: 16000 * limits.BodyCopies}, make([]byte, 1000), 32, 14, http.StatusBadRequest, make([]byte, 1000)},

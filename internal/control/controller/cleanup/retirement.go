@@ -58,6 +58,9 @@ const longestWait = time.Minute
 // retryKept is the pause after a failed drop of kept data.
 const retryKept = 10 * time.Second
 
+// lookWait bounds how long a command waits for the database of a version.
+const lookWait = 8 * time.Second
+
 // Run sets aside or drops the namespace that is being retired, and drops kept data after their
 // time. No other code drops an old namespace. The record names the namespace until everything is
 // gone, so the next leader can continue.
@@ -74,7 +77,7 @@ func (rt Retirement) Run(ctx context.Context) error {
 	return recordloop.Follow(ctx, rt.Deployments, rt.Log, func(d upgradestate.Deployment) (again time.Duration, err error) {
 		if r := d.Retire; r != nil {
 			if err := rt.retireVersion(ctx, d, *r); err != nil {
-				return 0, fmt.Errorf("retired version %s is not dropped yet: %w", r.Version, err)
+				return 0, fmt.Errorf("retired version %s is not dropped yet, and no upgrade can begin until then (if its database is lost for good, run 'complete' for it again): %w", r.Version, err)
 			}
 			return 0, nil // the next version of the record shows that it is done
 		}
@@ -121,7 +124,9 @@ func (rt Retirement) retireVersion(ctx context.Context, d upgradestate.Deploymen
 	var done upgradestate.Event = upgradestate.Dropped{Version: r.Version}
 	var left []string
 	var err error
-	if r.Until != "" {
+	if r.Lost {
+		rt.Log.Warn("the database of a retired version was declared lost: nothing is dropped there", zap.String("version", r.Version), zap.String("location", ns.Location))
+	} else if r.Until != "" {
 		done = upgradestate.SetAside{Version: r.Version}
 		err = rt.setAside(ctx, d, ns)
 	} else {
@@ -165,6 +170,33 @@ func (rt Retirement) retiredDatabase(ctx context.Context, ns upgradestate.Namesp
 	}
 	cleared, err = rt.unowned(ctx, ns)
 	return db, cleared, err
+}
+
+// Lacks returns why the data of a version cannot be set aside or dropped now. A retirement would
+// wait for that, and block upgrades and rollbacks.
+func (rt Retirement) Lacks(ctx context.Context, d upgradestate.Deployment, version string) error {
+	ns, ok := d.Namespace(version)
+	if kept, is := upgradestate.KeptNamespace(d, version); is {
+		ns, ok = kept.Namespace, true
+	}
+	if !ok {
+		return nil
+	}
+	db := rt.Namespaces[version]
+	if db == nil {
+		return fmt.Errorf("version %s is not configured here: add it to dbs", version)
+	}
+	// The caller waits for the answer.
+	bounded, cancel := context.WithTimeout(ctx, lookWait)
+	defer cancel()
+	_, err := db.Identity(bounded)
+	if err == nil {
+		_, err = rt.unowned(bounded, ns)
+	}
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("database of %s: %w", version, err)
+	}
+	return ctx.Err()
 }
 
 // setAside renames a version's collections to names that no process uses. The rename is a fence for

@@ -48,22 +48,32 @@ func (v *Service) Complete(ctx context.Context, req *connect.Request[pb.Complete
 	if err != nil {
 		return nil, err
 	}
+	lost, err := v.declaredLost(ctx, s, d, m)
+	if err != nil {
+		return nil, err
+	}
 	// The version is retired and its collections are kept: change only the time.
-	if _, kept := upgradestate.KeptNamespace(d, m.Version); kept && m.KeepForMs != nil {
+	if _, kept := upgradestate.KeptNamespace(d, m.Version); kept && m.KeepForMs != nil && !lost {
 		return v.keep(ctx, s, d, m)
 	}
-	until := keptUntil(m, time.Now())
+	ev := upgradestate.Complete{Version: m.Version, Until: keptUntil(m, time.Now()), Lost: lost}
 	if !upgradestate.Retired(d, m.Version) {
-		if err := v.mayRetire(ctx, s, d, m, upgradestate.Complete{Version: m.Version, Until: until}, unused); err != nil {
+		if err := v.mayRetire(ctx, s, d, m, ev, unused); err != nil {
 			return nil, err
 		}
 	}
-	// A retired version needs no second check: the call is a repetition.
-	return v.change(ctx, s, m, upgradestate.Complete{Version: m.Version, Until: until}, completeEffects, func(d upgradestate.Deployment) string {
-		if slices.Contains(d.Retired, m.Version) {
-			return m.Version + " was retired already"
+	waits := ""
+	if _, kept := upgradestate.KeptNamespace(d, m.Version); kept && !lost {
+		if why := v.retireLacks(ctx, s, d, m.Version); why != nil {
+			waits = "; " + lostHint(d, m.Version, why)
 		}
-		return m.Version + " is being retired already"
+	}
+	// A retired version needs no second check: the call is a repetition, or gives up its data.
+	return v.change(ctx, s, m, ev, completeEffects, func(d upgradestate.Deployment) string {
+		if slices.Contains(d.Retired, m.Version) {
+			return m.Version + " was retired already" + waits
+		}
+		return m.Version + " is being retired already" + waits
 	})
 }
 
@@ -130,14 +140,56 @@ func (v *Service) mayRetire(ctx context.Context, s *deployment.Store, d upgrades
 		return refuse("complete: " + who)
 	}
 	want, _ := Confirmation(d, m.Version)
-	if m.Confirm == want || m.Confirm == "" && m.DryRun {
+	if !ev.Lost && m.Confirm != want && (m.Confirm != "" || !m.DryRun) {
+		return refuse("complete: " + unconfirmed(d, m.Version, m.Confirm, strings.Join(completeEffects(d, after), "; ")))
+	}
+	// A retirement that waits for a lost database blocks every upgrade and rollback.
+	if why := v.retireLacks(ctx, s, d, m.Version); why != nil && !ev.Lost {
+		return refuse("complete: " + lostHint(d, m.Version, why))
+	}
+	return nil
+}
+
+// lostSuffix follows the confirmation of a caller who declares that the version's database is lost.
+const lostSuffix = "/lost"
+
+// lostHint explains how to retire a version whose data cannot be dropped.
+func lostHint(d upgradestate.Deployment, version string, why error) string {
+	want, _ := Confirmation(d, version)
+	return fmt.Sprintf("the data of %s cannot be dropped: %v; if its database is lost for good, give --confirm %s%s, and nothing is dropped there",
+		version, why, want, lostSuffix)
+}
+
+// declaredLost reports whether the caller declares the database of the version lost. It refuses that
+// while the database answers, because its data would stay there for ever.
+func (v *Service) declaredLost(ctx context.Context, s *deployment.Store, d upgradestate.Deployment, m *pb.CompleteRequest) (bool, error) {
+	want, _ := Confirmation(d, m.Version)
+	if m.Confirm != want+lostSuffix {
+		return false, nil
+	}
+	if v.retireLacks(ctx, s, d, m.Version) == nil {
+		return false, refuse(fmt.Sprintf("complete: the database of %s is not lost, as far as this controller can see: give --confirm %s", m.Version, want))
+	}
+	return true, nil
+}
+
+// retireLacks returns why the data of a version cannot be dropped. Only controllers of the deployment
+// can know.
+func (v *Service) retireLacks(ctx context.Context, s *deployment.Store, d upgradestate.Deployment, version string) error {
+	if s != v.own || v.cfg.RetireLacks == nil {
 		return nil
 	}
-	return refuse("complete: " + unconfirmed(d, m.Version, m.Confirm, strings.Join(completeEffects(d, after), "; ")))
+	return v.cfg.RetireLacks(ctx, d, version)
 }
 
 // completeEffects lists the effects of a retirement.
 func completeEffects(before, after upgradestate.Deployment) []string {
+	if len(after.Kept) < len(before.Kept) {
+		return []string{"forget the collections that were set aside; nothing is dropped"}
+	}
+	if r := after.Retire; r != nil && r.Lost && before.Retire != nil && !before.Retire.Lost {
+		return []string{fmt.Sprintf("end the retirement of %s without its database; nothing is dropped there", r.Version)}
+	}
 	if before.Retire != nil || after.Retire == nil {
 		return nil
 	}
@@ -145,6 +197,10 @@ func completeEffects(before, after upgradestate.Deployment) []string {
 	var does []string
 	until := after.Retire.Until
 	for _, k := range ns.Kinds {
+		if after.Retire.Lost {
+			does = append(does, fmt.Sprintf("leave collection %s (%s) of %s, whose database is lost", k.Physical, k.Kind, ns.Location))
+			continue
+		}
 		if until == "" {
 			does = append(does, fmt.Sprintf("drop collection %s (%s) of %s", k.Physical, k.Kind, ns.Location))
 		} else {

@@ -81,6 +81,10 @@ type Config struct {
 	// answer. Nil: not checked.
 	ServedLost func(ctx context.Context, d upgradestate.Deployment) error
 
+	// RetireLacks returns why the data of a version cannot be dropped now, for example because its
+	// database does not answer. Nil: not checked.
+	RetireLacks func(ctx context.Context, d upgradestate.Deployment, version string) error
+
 	// Policy is the policy of upgrades whose request has none. The zero value switches as soon as
 	// everything is ready.
 	Policy upgradestate.Policy

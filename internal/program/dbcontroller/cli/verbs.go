@@ -151,7 +151,9 @@ func completeCommand() *cobra.Command {
 			"knows no other one, and while its API was called recently. Without --confirm it prints what it\n" +
 			"would do and the flag to give. That flag names the deployment, the cluster and the database, so\n" +
 			"that a command for staging cannot hit production. After a crash, controllers continue it. A\n" +
-			"repeated call changes nothing, except that another --keep-for changes the time of the drop.",
+			"repeated call changes nothing, except that another --keep-for changes the time of the drop.\n" +
+			"It is refused while the version's database does not answer. If that database is lost for good,\n" +
+			"end the confirmation with /lost: nothing is dropped there.",
 		Example: "  dbcontroller complete --version v1 --unused-for 24h\n" +
 			"  dbcontroller complete --version v1 --unused-for 24h \\\n" +
 			"    --confirm services/bbs/deployments/eu/replicaSet/674d1f0c9b1e8a3c5d7f2a10/mongo:bbs_v1",

@@ -51,6 +51,11 @@ var _ record.Client = (*Client)(nil)
 // Any other refusal of a retry is definite only once the Client has used up the transaction number,
 // so that the first attempt cannot run late. If that fails too, the result is ErrUnknown.
 //
+// Through mongos no refusal of a retry is definite, and the result is ErrUnknown. A fence changes
+// where mongos sends a command: once no sharded collection has the name, the primary shard of the
+// database answers 361, and knows nothing of a first attempt on another shard. Nor can a
+// transaction number be used up there. A retry that reaches the same shard is still confirmed.
+//
 // # Servers that do not check collection UUIDs
 //
 // Tokens without a UUID belong to a namespace whose fences are validators. Deletes then write

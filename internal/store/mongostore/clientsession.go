@@ -101,15 +101,14 @@ func (c *Client) write(ctx context.Context, cmd bson.D) (answer, error) {
 			if n == 0 && doubt {
 				// A condition that did not hold is a refusal too, so the first attempt must not run
 				// late.
-				if err := c.useUp(ctx, s, nil); err != nil {
+				if err := c.settle(ctx, s, nil); err != nil {
 					return answer{}, err
 				}
 			}
 			return answer{n: n}, nil
 		case endRefused:
-			// A fence is definite without that: see Client.
-			if doubt && writeError.Code != codeUUIDMismatch {
-				if err := c.useUp(ctx, s, writeError); err != nil {
+			if doubt {
+				if err := c.settle(ctx, s, writeError); err != nil {
 					return answer{}, err
 				}
 			}
@@ -124,6 +123,8 @@ func (c *Client) write(ctx context.Context, cmd bson.D) (answer, error) {
 			c.sessions.give(s)
 			return answer{}, err
 		case endAgain:
+			// mongos sends a command again by itself, and its answer is about the last time.
+			doubt = doubt || isCommandError(err) && c.routed(ctx)
 		case endUnresolved:
 			doubt = true
 		}
@@ -154,6 +155,40 @@ func pause(ctx context.Context, d time.Duration) error {
 	case <-time.After(d):
 		return nil
 	}
+}
+
+// settle makes the refusal of a retry definite, or returns record.ErrUnknown. why is nil if a
+// condition did not hold.
+func (c *Client) settle(ctx context.Context, s *writeSession, why *mongo.WriteError) error {
+	var refused error
+	if why != nil {
+		refused = why
+	}
+	switch {
+	// The retry may have reached another shard than the first attempt. Sessions, and so transaction
+	// numbers, belong to one shard.
+	case c.routed(ctx):
+		return fmt.Errorf("%w: an earlier attempt may have run on another shard: %w", record.ErrUnknown, errors.Join(errNoAnswer, refused))
+	// A fence is definite by itself: see Client.
+	case why != nil && why.Code == codeUUIDMismatch:
+		return nil
+	default:
+		return c.useUp(ctx, s, refused)
+	}
+}
+
+var errNoAnswer = errors.New("its answer was lost")
+
+// routed reports whether commands go through mongos. It is true if no server answers that question.
+func (c *Client) routed(ctx context.Context) bool {
+	mongos, err := c.ns.isMongos(ctx)
+	return mongos || err != nil
+}
+
+// isCommandError reports whether a server answered that a whole command failed.
+func isCommandError(err error) bool {
+	var command mongo.CommandError
+	return errors.As(err, &command)
 }
 
 // useUp makes the transaction number of an earlier attempt, whose answer was lost, unusable. If

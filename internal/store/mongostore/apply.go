@@ -13,7 +13,7 @@ import (
 
 // prepare builds the job of a batch and creates the side collections that it needs. It answers the
 // groups that are refused without the database, and returns the indexes of the others.
-func (n *Namespace) prepare(ctx context.Context, b record.Batch) (*job, []record.Result, []int, error) {
+func (n *Records) prepare(ctx context.Context, b record.Batch) (*job, []record.Result, []int, error) {
 	j, err := newJob(b)
 	if err != nil {
 		return nil, nil, nil, err
@@ -41,7 +41,7 @@ func (n *Namespace) prepare(ctx context.Context, b record.Batch) (*job, []record
 // Apply writes each group whose guards are all lower, many groups in one transaction. Results have
 // the order of the batch's groups. After an error, nothing is known about any group; applying the
 // batch again is safe.
-func (n *Namespace) Apply(ctx context.Context, b record.Batch) ([]record.Result, error) {
+func (n *Records) Apply(ctx context.Context, b record.Batch) ([]record.Result, error) {
 	j, results, groups, err := n.prepare(ctx, b)
 	if err != nil {
 		return nil, fmt.Errorf("apply: %w", err)
@@ -159,7 +159,7 @@ func (r *refusal) Unwrap() error { return r.err }
 // resolve finds the outcome of each group. It removes a refused group and retries the others. After
 // a few refusals it tries each half on its own, so that a refusal costs a logarithmic number of
 // transactions. It also halves when the transaction is too large for the server.
-func (n *Namespace) resolve(ctx context.Context, j *job, groups []int, results []record.Result, how attempt) error {
+func (n *Records) resolve(ctx context.Context, j *job, groups []int, results []record.Result, how attempt) error {
 	const beforeHalving = 3
 	for refused := 0; len(groups) > 0; {
 		outcomes, err := n.applyOnce(ctx, j, groups, how)
@@ -187,7 +187,7 @@ func (n *Namespace) resolve(ctx context.Context, j *job, groups []int, results [
 		if r.code == codeValidation && !how.bypass && !slices.Contains(how.moderate, r.coll) {
 			// Bypass a collection once only, or the loop would never end when the bypass does not
 			// help. A strict validator of another kind can still refuse the transaction.
-			if may, err := n.moderate(ctx, record.Token{Name: r.coll}); err == nil && may {
+			if may, err := n.fences.moderate(ctx, record.Token{Name: r.coll}); err == nil && may {
 				how.moderate = append(slices.Clone(how.moderate), r.coll)
 				continue
 			}
@@ -215,7 +215,7 @@ func (n *Namespace) resolve(ctx context.Context, j *job, groups []int, results [
 	return nil
 }
 
-func (n *Namespace) resolveHalves(ctx context.Context, j *job, groups []int, results []record.Result, how attempt) error {
+func (n *Records) resolveHalves(ctx context.Context, j *job, groups []int, results []record.Result, how attempt) error {
 	half := len(groups) / 2
 	if err := n.resolve(ctx, j, groups[:half], results, how); err != nil {
 		return err
@@ -225,7 +225,7 @@ func (n *Namespace) resolveHalves(ctx context.Context, j *job, groups []int, res
 
 // applyOnce runs one transaction: it reads the guards, decides each outcome, and writes the groups
 // that win.
-func (n *Namespace) applyOnce(ctx context.Context, j *job, groups []int, how attempt) ([]record.Outcome, error) {
+func (n *Records) applyOnce(ctx context.Context, j *job, groups []int, how attempt) ([]record.Outcome, error) {
 	outcomes := make([]record.Outcome, len(groups))
 	squeezed, met := 0, map[int]int{}
 	err := n.transact(ctx, "transaction", func(ctx context.Context) error {

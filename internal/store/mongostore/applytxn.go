@@ -17,7 +17,7 @@ import (
 // readState reads the guards of all records of the groups within the transaction. It is the first
 // access to each collection and carries the collection's UUID. It therefore holds the collection
 // until the transaction ends: a rename waits, or has already happened and fails this read.
-func (n *Namespace) readState(ctx context.Context, j *job, groups []int) (state, error) {
+func (n *Records) readState(ctx context.Context, j *job, groups []int) (state, error) {
 	have := make(state, len(j.kinds))
 	// One find per kind, whatever the number of groups.
 	for _, kind := range j.kinds {
@@ -79,7 +79,7 @@ func addHeld(found map[record.Key]held, doc []byte, managed bool, set func(*held
 
 // writeGroups writes whole groups, with one command for each collection and verb. Deletes come
 // first, because they free the unique values that inserts need.
-func (n *Namespace) writeGroups(ctx context.Context, j *job, groups []int, have state, how attempt) error {
+func (n *Records) writeGroups(ctx context.Context, j *job, groups []int, have state, how attempt) error {
 	for _, kind := range j.kinds {
 		if err := n.writeKind(ctx, j, kind, groups, have, how); err != nil {
 			return err
@@ -88,7 +88,7 @@ func (n *Namespace) writeGroups(ctx context.Context, j *job, groups []int, have 
 	return nil
 }
 
-func (n *Namespace) writeKind(ctx context.Context, j *job, kind string, groups []int, have state, how attempt) error {
+func (n *Records) writeKind(ctx context.Context, j *job, kind string, groups []int, have state, how attempt) error {
 	t := j.targets[kind]
 	bypass := t.fixed && (how.bypass || slices.Contains(how.moderate, t.coll))
 	deletes := writeCommand{verb: "delete", place: t.place}
@@ -226,7 +226,7 @@ func appendIDQuery(dst []byte, id bson.RawValue) []byte {
 }
 
 // runWrites sends the parts of a command within a transaction. It stops at the first failure.
-func (n *Namespace) runWrites(ctx context.Context, c *writeCommand) error {
+func (n *Records) runWrites(ctx context.Context, c *writeCommand) error {
 	for _, part := range c.parts {
 		_, err := n.run(ctx, c.finish(part))
 		if err == nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -107,7 +108,7 @@ func (c collection) viewOn() string {
 }
 
 // list returns the collections and views that match a filter.
-func (n *Namespace) list(ctx context.Context, filter bson.D) ([]collection, error) {
+func (n *Conn) list(ctx context.Context, filter bson.D) ([]collection, error) {
 	cursor, err := n.db.ListCollections(ctx, filter)
 	if err != nil {
 		return nil, fmt.Errorf("list collections: %w", err)
@@ -120,7 +121,7 @@ func (n *Namespace) list(ctx context.Context, filter bson.D) ([]collection, erro
 }
 
 // collectionNamed returns the collection or view with a name, nil if there is none.
-func (n *Namespace) collectionNamed(ctx context.Context, name string) (*collection, error) {
+func (n *Conn) collectionNamed(ctx context.Context, name string) (*collection, error) {
 	found, err := n.named(ctx, name)
 	if err != nil || len(found) == 0 {
 		return nil, err
@@ -129,7 +130,7 @@ func (n *Namespace) collectionNamed(ctx context.Context, name string) (*collecti
 }
 
 // named returns the collections and views that have one of the names.
-func (n *Namespace) named(ctx context.Context, names ...string) ([]collection, error) {
+func (n *Conn) named(ctx context.Context, names ...string) ([]collection, error) {
 	found, err := n.names.ask(ctx, names)
 	var some []collection // found is shared with other callers, so copy
 	for _, c := range found {
@@ -140,13 +141,13 @@ func (n *Namespace) named(ctx context.Context, names ...string) ([]collection, e
 	return some, err
 }
 
-func (n *Namespace) listNamed(ctx context.Context, asked [][]string) ([]collection, error) {
+func (n *Conn) listNamed(ctx context.Context, asked [][]string) ([]collection, error) {
 	return n.list(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: slices.Concat(asked...)}}}})
 }
 
 // mark writes the document of a fence and waits for a majority. A write block leaves no other trace
 // in the change stream, so its mark is also its marker.
-func (n *Namespace) mark(ctx context.Context, f record.Fence) error {
+func (n *Conn) mark(ctx context.Context, f record.Fence) error {
 	n.pulse.quicken() // shards must write soon, or the marker arrives late
 	count := bson.D{{Key: "n", Value: int64(1)}}
 	// Watch streams select on this counter.
@@ -169,14 +170,14 @@ type notice struct {
 }
 
 // note updates one document in dbc_marks and waits for a majority.
-func (n *Namespace) note(ctx context.Context, id string, update bson.D) error {
+func (n *Conn) note(ctx context.Context, id string, update bson.D) error {
 	if _, err := n.notes.ask(ctx, notice{id, update}); err != nil {
 		return fmt.Errorf("write mark %s: %w", id, err)
 	}
 	return nil
 }
 
-func (n *Namespace) writeNotes(ctx context.Context, asked []notice) (struct{}, error) {
+func (n *Conn) writeNotes(ctx context.Context, asked []notice) (struct{}, error) {
 	updates := make(bson.A, len(asked))
 	for i, o := range asked {
 		updates[i] = bson.D{
@@ -194,7 +195,7 @@ func (n *Namespace) writeNotes(ctx context.Context, asked []notice) (struct{}, e
 }
 
 // noted returns a document of dbc_marks, nil if there is none.
-func (n *Namespace) noted(ctx context.Context, id string) (bson.Raw, error) {
+func (n *Conn) noted(ctx context.Context, id string) (bson.Raw, error) {
 	raw, err := n.db.RunCommand(ctx, bson.D{
 		{Key: "find", Value: marksCollection},
 		{Key: "filter", Value: bson.D{{Key: "_id", Value: id}}},
@@ -213,7 +214,7 @@ func (n *Namespace) noted(ctx context.Context, id string) (bson.Raw, error) {
 var errUnfenced = errors.New("the fence was removed")
 
 // unfenced returns the names, out of asked, whose fences were removed.
-func (n *Namespace) unfenced(ctx context.Context, asked []string) (names []string, err error) {
+func (n *Conn) unfenced(ctx context.Context, asked []string) (names []string, err error) {
 	ids := make(bson.A, len(asked))
 	for i, to := range asked {
 		ids[i] = unfencedNotes + to
@@ -238,7 +239,7 @@ func (n *Namespace) unfenced(ctx context.Context, asked []string) (names []strin
 
 // refuseUnfenced fails if a fence was removed. A caller that paused since then must not take the
 // collection away from the application again.
-func (n *Namespace) refuseUnfenced(ctx context.Context, f record.Fence) error {
+func (n *Conn) refuseUnfenced(ctx context.Context, f record.Fence) error {
 	ended, err := n.ends.ask(ctx, f.To)
 	if err != nil {
 		return err
@@ -250,7 +251,7 @@ func (n *Namespace) refuseUnfenced(ctx context.Context, f record.Fence) error {
 }
 
 // isMongos reports whether the server is a router of a sharded cluster.
-func (n *Namespace) isMongos(ctx context.Context) (bool, error) {
+func (n *Conn) isMongos(ctx context.Context) (bool, error) {
 	hello, err := n.hello(ctx)
 	if err != nil {
 		return false, err
@@ -259,7 +260,7 @@ func (n *Namespace) isMongos(ctx context.Context) (bool, error) {
 	return msg == "isdbgrid", nil
 }
 
-func (n *Namespace) hello(ctx context.Context) (bson.Raw, error) {
+func (n *Conn) hello(ctx context.Context) (bson.Raw, error) {
 	raw, err := n.admin().RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Raw()
 	if err != nil {
 		return nil, fmt.Errorf("ask the server for its type: %w", err)
@@ -293,4 +294,46 @@ func withPrivilege(err error) error {
 	}
 	return &privilegeError{errNoPrivilege.Error() + refused +
 		": grant the role that 'dbcontroller roles' prints, or readWrite and dbAdmin on the database and clusterMonitor on admin", err}
+}
+
+// retiredMark begins the mark of such a view.
+const retiredMark = "retired/"
+
+// retired reports whether the collection is the view of a completed version.
+func (c collection) retired() bool {
+	return c.Type == "view" && strings.HasPrefix(c.fenceMark(), retiredMark)
+}
+
+// occupiedPrefix precedes the UUID in the validator of a collection that occupies a name.
+const occupiedPrefix = "dbc-occupied:"
+
+// occupies returns the UUID of the collection that this one keeps its name from, or "".
+func (c collection) occupies() string {
+	text, _ := c.Options.Lookup("validator", "$expr", "$eq", "0").StringValueOK()
+	id, ok := strings.CutPrefix(text, occupiedPrefix)
+	if !ok {
+		return ""
+	}
+	return id
+}
+
+// ownOnce matches the markers of a kind.
+func ownOnce(tok record.Token) bson.Regex {
+	return bson.Regex{Pattern: "^" + regexp.QuoteMeta(onceID(tok, ""))}
+}
+
+// labelMark is in the validator of a label, and therefore in the server's details of a refusal:
+// {$or: [a tombstone, {$expr: {$eq: ["dbc-label", ""]}}, the label ...]}.
+const labelMark = "dbc-label"
+
+// isLabel reports whether a validator is a label's.
+func isLabel(validator bson.Raw) bool {
+	text, _ := validator.Lookup("$or", "1", "$expr", "$eq", "0").StringValueOK()
+	return text == labelMark
+}
+
+// byLabel reports whether a label's validator refused a write.
+func byLabel(we mongo.WriteError) bool {
+	text, _ := we.Details.Lookup("details", "clausesNotSatisfied", "1", "details", "specifiedAs", "$expr", "$eq", "0").StringValueOK()
+	return text == labelMark
 }

@@ -14,8 +14,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"dbcontroller.dev/internal/base/closing"
 	"dbcontroller.dev/record"
 )
+
+// Feed follows the changes of a database.
+type Feed struct{ *Conn }
+
+func newFeed(c *Conn) *Feed { return &Feed{Conn: c} }
 
 const (
 	streamWait  = time.Second // wait of a getMore without events
@@ -54,7 +60,7 @@ var _ record.Stream = (*stream)(nil)
 
 // Watch opens the changes of kinds after a position. It watches the whole database, because a
 // stream on one collection ends at a rename. The caller closes the stream.
-func (n *Namespace) Watch(ctx context.Context, from record.Position, kinds []record.KindSpec) (record.Stream, error) {
+func (n *Feed) Watch(ctx context.Context, from record.Position, kinds []record.KindSpec) (record.Stream, error) {
 	if from.IsZero() {
 		return nil, errors.New("watch: no position")
 	}
@@ -300,4 +306,23 @@ func (s *stream) Close(ctx context.Context) error {
 		return fmt.Errorf("close stream: %w", err)
 	}
 	return nil
+}
+
+// upToNow reads all changes that a stream has at present, without waiting for more, and closes it.
+func upToNow(ctx context.Context, opened record.Stream) (all record.ChangeBatch, err error) {
+	defer closing.Bounded(ctx, opened.Close) //nolint:errcheck // the server ends it by itself
+	s := opened.(*stream)                    //nolint:forcetypeassert // our own
+	for {
+		batch, err := s.Next(ctx) // first reply only, so this does not wait
+		if err != nil {
+			return record.ChangeBatch{}, err
+		}
+		all.Changes, all.Wall = append(all.Changes, batch.Changes...), max(all.Wall, batch.Wall)
+		// Nothing is left to read, so the stream has reached the present.
+		if !s.ahead && s.cs.RemainingBatchLength() == 0 && !s.reply.full() {
+			s.advance()
+			all.Pos = record.Position{At: versionOf(s.at)}
+			return all, nil
+		}
+	}
 }

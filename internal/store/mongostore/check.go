@@ -2,14 +2,11 @@ package mongostore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 	"go.uber.org/zap"
 
 	"dbcontroller.dev/record"
@@ -66,38 +63,6 @@ func (n *Namespace) checkServer(ctx context.Context) error {
 // reachable reduces the driver's report of a failed server selection, which covers the whole
 // topology, to one line. It marks errors that waiting may cure as record.ErrUnavailable.
 func (n *Namespace) reachable(err error) error { return asUnavailable(err, n.oneLine(err)) }
-
-func (n *Namespace) oneLine(err error) error {
-	var selection topology.ServerSelectionError
-	// Any other error is one line already.
-	if !errors.As(err, &selection) && !errors.Is(err, context.DeadlineExceeded) && !mongo.IsNetworkError(err) {
-		return withPrivilege(err)
-	}
-	var reasons []string
-	for _, s := range selection.Desc.Servers {
-		if s.LastError != nil {
-			reasons = append(reasons, fmt.Sprintf("%s: %v", s.Addr, rootOf(s.LastError)))
-		}
-	}
-	switch {
-	case len(reasons) > 0:
-		return fmt.Errorf("no primary can be reached (%s)", strings.Join(reasons, "; "))
-	case len(selection.Desc.Servers) > 0:
-		return errors.New("the replica set has no primary")
-	default:
-		return fmt.Errorf("no answer in time: %w", err)
-	}
-}
-
-func rootOf(err error) error {
-	for {
-		inner := errors.Unwrap(err)
-		if inner == nil {
-			return err
-		}
-		err = inner
-	}
-}
 
 func (n *Namespace) checkChangeStream(ctx context.Context) error {
 	raw, err := n.db.RunCommand(ctx, bson.D{

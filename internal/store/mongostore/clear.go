@@ -17,7 +17,7 @@ var ours = []string{marksCollection, ownerCollection, scratchName, gatePrefix, G
 // in the database, Clear drops nothing and returns all names. It never drops the database itself:
 // MongoDB removes it with its last collection, so a user who starts to use it at this moment loses
 // nothing.
-func (n *Namespace) Clear(ctx context.Context) (left []string, err error) {
+func (n *Collections) Clear(ctx context.Context) (left []string, err error) {
 	all, err := n.list(ctx, bson.D{})
 	if err != nil {
 		return nil, fmt.Errorf("clear %s: %w", n.name, err)
@@ -57,11 +57,11 @@ func (n *Namespace) Clear(ctx context.Context) (left []string, err error) {
 }
 
 // owned reports whether the database still has an ownership mark of a namespace or kind.
-func (n *Namespace) owned(ctx context.Context) (bool, error) {
+func (n *Collections) owned(ctx context.Context) (bool, error) {
 	for _, prefix := range []string{ownerNamespace, ownerKind} {
 		// After an error nothing is known: report the database as owned, so that nothing is
 		// dropped.
-		if docs, err := n.ownerDocs(ctx, prefix); err != nil || len(docs) > 0 {
+		if docs, err := n.fences.ownerDocs(ctx, prefix); err != nil || len(docs) > 0 {
 			return true, err
 		}
 	}

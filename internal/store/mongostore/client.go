@@ -2,9 +2,7 @@ package mongostore
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -57,22 +55,26 @@ var _ record.Client = (*Client)(nil)
 // tombstones, which meet the validator. Error 121 from a fence's validator is ErrFenced. Reads are
 // not fenced there.
 type Client struct {
-	ns       *Namespace
+	ns       part
 	sessions sessions
 	// barrier returns cluster times later than every write acknowledged before the call.
 	barrier rounds[struct{}, bson.Timestamp]
 	habits  habits // of lists; see find.go
 }
 
-// Client returns a client of the namespace. The namespace must stay open while the client is in
-// use. One client serves a whole process.
-func (n *Namespace) Client() *Client {
-	c := &Client{ns: n}
-	c.barrier.do = func(ctx context.Context, _ []struct{}) (bson.Timestamp, error) { return n.majorityNow(ctx) }
-	return c
+// part is what a client needs of a namespace.
+type part struct {
+	*Conn
+	*Records
+	*Feed
 }
 
-const readRetryLimit = 15 * time.Second
+// newClient returns a client. One client serves a whole process.
+func newClient(conn *Conn, records *Records, feed *Feed) *Client {
+	c := &Client{ns: part{conn, records, feed}}
+	c.barrier.do = func(ctx context.Context, _ []struct{}) (bson.Timestamp, error) { return conn.majorityNow(ctx) }
+	return c
+}
 
 // Get returns a live record, or record.ErrNotFound. See Client for how recent it is.
 func (c *Client) Get(ctx context.Context, tok record.Token, key record.Key) (record.Record, error) {
@@ -150,24 +152,6 @@ func (c *Client) find(ctx context.Context, tok record.Token, filter, concern bso
 	}
 	doc, _ := raw.Lookup("cursor", "firstBatch", "0").DocumentOK()
 	return doc, nil
-}
-
-// reading retries a read after temporary errors. Repeating a read is always safe.
-func reading(ctx context.Context, read func() error) error {
-	return retry(ctx, readRetryLimit, func() error {
-		err := read()
-		// The token will not become valid again: report a fence at once.
-		if err == nil || ctx.Err() != nil || hasCode(err, codeUUIDMismatch) || !readAgain(err) {
-			return permanent(err)
-		}
-		return err
-	})
-}
-
-// readAgain excludes errors that only fences retry, lock timeouts and lookups by name, and a result
-// beyond the bound of the read, which the next attempt would read for nothing.
-func readAgain(err error) bool {
-	return !errors.Is(err, record.ErrTooLarge) && (worthRepeating(err) || hasCode(err, codeSnapshotUnavailable)) && !isContext(err) && !hasCode(err, codeNamespaceNotFound, codeMaxTimeExpired)
 }
 
 // check refuses tokens that a Client must not use.

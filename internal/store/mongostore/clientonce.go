@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -24,11 +23,6 @@ func onceID(tok record.Token, marker string) string {
 		of = onceKind + tok.Kind
 	}
 	return noteOnce + of + "/" + marker
-}
-
-// ownOnce matches the markers of a kind.
-func ownOnce(tok record.Token) bson.Regex {
-	return bson.Regex{Pattern: "^" + regexp.QuoteMeta(onceID(tok, ""))}
 }
 
 // CreateOnce creates records together with a marker, in one transaction. It reports false if the

@@ -11,8 +11,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
-	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 
 	"dbcontroller.dev/record"
 )
@@ -222,12 +220,4 @@ func endOf(err error) (ending, *mongo.WriteError) {
 	default:
 		return endRejected, nil
 	}
-}
-
-// neverSent reports whether a command never left this process.
-func neverSent(err error) bool {
-	var selection topology.ServerSelectionError
-	var queue topology.WaitQueueTimeoutError
-	var cleared driver.RetryablePoolError // no connection: another's login failed, for example
-	return errors.As(err, &selection) || errors.As(err, &queue) || errors.As(err, &cleared)
 }

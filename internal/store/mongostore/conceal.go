@@ -126,7 +126,7 @@ func unfit(details bson.Raw, path string, depth int) []string {
 
 // located adds the possible fields to a refusal, if its code comes from a geographic index. The
 // server does not name the index.
-func (n *Namespace) located(ctx context.Context, coll string, code int, err error) error {
+func (n *Conn) located(ctx context.Context, coll string, code int, err error) error {
 	if !slices.Contains(geoCodes, code) {
 		return err
 	}

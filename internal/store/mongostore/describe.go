@@ -19,7 +19,7 @@ const maxNamespace = 255
 // false if there is no such collection. A collection that cannot be a source or target is a
 // record.UnsupportedError. An application's collection that took over the fence of the one it
 // replaced is a record.ReplacedError.
-func (n *Namespace) Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error) {
+func (n *Collections) Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error) {
 	info, err := n.describe(ctx, kind, name)
 	if errors.Is(err, errNothingNoted) && kind.Fixed {
 		// A fence notes the former validator first, so this one came along from another collection.
@@ -31,7 +31,7 @@ func (n *Namespace) Describe(ctx context.Context, kind record.KindSpec, name str
 	return info, nil
 }
 
-func (n *Namespace) describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error) {
+func (n *Collections) describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error) {
 	info := record.Info{Token: record.Token{Kind: kind.Name, Name: name, Fixed: kind.Fixed}}
 	if size := len(n.name) + len(".") + len(name); size > maxNamespace {
 		return info, &record.UnsupportedError{What: "collection " + n.name + "." + name,
@@ -58,9 +58,9 @@ func (n *Namespace) describe(ctx context.Context, kind record.KindSpec, name str
 
 // tokenOf returns the token of a collection. If the server does not check collection UUIDs the
 // token has none, and data commands then send none.
-func (n *Namespace) tokenOf(ctx context.Context, kind record.KindSpec, c *collection) (record.Token, error) {
+func (n *Collections) tokenOf(ctx context.Context, kind record.KindSpec, c *collection) (record.Token, error) {
 	tok := record.Token{Kind: kind.Name, Name: c.Name, Fixed: kind.Fixed}
-	checks, err := n.checks.ask(ctx, struct{}{})
+	checks, err := n.fences.checks.ask(ctx, struct{}{})
 	if err != nil {
 		return tok, err
 	}
@@ -71,7 +71,7 @@ func (n *Namespace) tokenOf(ctx context.Context, kind record.KindSpec, c *collec
 }
 
 // refuse returns an error for a collection that cannot be a source or target.
-func (n *Namespace) refuse(ctx context.Context, c *collection) error {
+func (n *Collections) refuse(ctx context.Context, c *collection) error {
 	refused := func(reason string) error {
 		return &record.UnsupportedError{What: "collection " + n.name + "." + c.Name, Reason: reason}
 	}
@@ -93,7 +93,7 @@ func (n *Namespace) refuse(ctx context.Context, c *collection) error {
 	if err := checkOptions(n.name+"."+c.Name, c.Options); err != nil {
 		return err
 	}
-	return n.refuseShardKey(ctx, c, refused)
+	return n.fences.refuseShardKey(ctx, c, refused)
 }
 
 // checkOptions refuses collection options, found or declared, that the engine cannot support.
@@ -132,10 +132,10 @@ func checkOptions(what string, options bson.Raw) error {
 
 // optionsOf returns the options to create an equal collection with. It leaves out what Provision
 // adds for the tombstones of a managed kind.
-func (n *Namespace) optionsOf(ctx context.Context, kind record.KindSpec, c *collection) (bson.Raw, error) {
+func (n *Collections) optionsOf(ctx context.Context, kind record.KindSpec, c *collection) (bson.Raw, error) {
 	var validation restoration
 	// Of a fenced collection, this is the validator that the fence replaced.
-	text, err := n.validatorIn(ctx, c)
+	text, err := n.fences.validatorIn(ctx, c)
 	if err == nil {
 		validation, err = restorationFrom(text)
 	}
@@ -180,50 +180,4 @@ func (n *Namespace) optionsOf(ctx context.Context, kind record.KindSpec, c *coll
 		return nil, fmt.Errorf("write options: %w", err)
 	}
 	return raw, nil
-}
-
-// Size estimates the documents and bytes of a collection over all shards, without orphaned
-// documents.
-func (n *Namespace) Size(ctx context.Context, tok record.Token) (record.Size, error) {
-	size, err := n.sizeOf(ctx, tok)
-	if err != nil {
-		return record.Size{}, fmt.Errorf("size of %s.%s: %w", n.name, tok.Name, withPrivilege(err))
-	}
-	return size, nil
-}
-
-func (n *Namespace) sizeOf(ctx context.Context, tok record.Token) (size record.Size, err error) {
-	cmd, err := withUUID(bson.D{
-		{Key: "aggregate", Value: tok.Name},
-		{Key: "pipeline", Value: bson.A{bson.D{{Key: "$collStats", Value: bson.D{{Key: "storageStats", Value: bson.D{}}}}}}},
-		{Key: "cursor", Value: bson.D{}},
-	}, tok)
-	if err != nil {
-		return size, err
-	}
-	cursor, err := n.db.RunCommandCursor(ctx, cmd)
-	if err != nil {
-		return size, fmt.Errorf("read statistics: %w", err)
-	}
-	// Each shard returns its own statistics.
-	var shards []struct {
-		Storage struct {
-			Count   int64 `bson:"count"`
-			Size    int64 `bson:"size"`
-			Orphans int64 `bson:"numOrphanDocs"`
-		} `bson:"storageStats"`
-	}
-	if err := cursor.All(ctx, &shards); err != nil {
-		return size, fmt.Errorf("read statistics: %w", err)
-	}
-	for _, s := range shards {
-		// A chunk that moved leaves orphans on its former shard for a while. Do not count them.
-		if own := s.Storage.Count - s.Storage.Orphans; own < s.Storage.Count && s.Storage.Count > 0 {
-			s.Storage.Size = s.Storage.Size / s.Storage.Count * max(own, 0)
-			s.Storage.Count = max(own, 0)
-		}
-		size.Records += s.Storage.Count
-		size.Bytes += s.Storage.Size
-	}
-	return size, nil
 }

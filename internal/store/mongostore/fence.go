@@ -2,33 +2,15 @@ package mongostore
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
-	"time"
 
-	"github.com/cenkalti/backoff/v4"
-	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.uber.org/zap"
 
 	"dbcontroller.dev/record"
 )
 
 var _ record.Fencer = (*Namespace)(nil)
-
-// Time limits of one attempt of a fence. A fence that queues behind an open transaction stalls
-// every operation on the collection. It therefore waits briefly, and tries again after the
-// transaction was killed.
-const (
-	lockWait        = 250 * time.Millisecond
-	concernWait     = 5 * time.Second
-	fenceRetryFirst = 5 * time.Millisecond
-	fenceRetryMost  = 200 * time.Millisecond
-)
 
 // Prepare chooses the fence class of a kind and returns the text that Unfence needs.
 //
@@ -41,7 +23,7 @@ const (
 // privileges allow it (never through mongos), else FenceValidator. FenceWriteBlock is used only on
 // request, since it stops every database of the cluster. A quiet namespace uses only
 // FenceValidator.
-func (n *Namespace) Prepare(ctx context.Context, tok record.Token, want record.FenceClass) (record.FenceClass, string, error) {
+func (n *Fences) Prepare(ctx context.Context, tok record.Token, want record.FenceClass) (record.FenceClass, string, error) {
 	class, restore, err := n.chooseFence(ctx, tok, want)
 	if err != nil {
 		return "", "", fmt.Errorf("prepare fence of %s: %w", tok.Name, err)
@@ -49,7 +31,7 @@ func (n *Namespace) Prepare(ctx context.Context, tok record.Token, want record.F
 	return class, restore, nil
 }
 
-func (n *Namespace) chooseFence(ctx context.Context, tok record.Token, want record.FenceClass) (record.FenceClass, string, error) {
+func (n *Fences) chooseFence(ctx context.Context, tok record.Token, want record.FenceClass) (record.FenceClass, string, error) {
 	if !tok.Fixed {
 		return n.chooseManaged(ctx, tok, want)
 	}
@@ -100,7 +82,7 @@ func (n *Namespace) chooseFence(ctx context.Context, tok record.Token, want reco
 
 // refuseFixed refuses a fixed-name kind if its collection cannot be distinguished from another one
 // under its name. Late commands would write into that other one.
-func (n *Namespace) refuseFixed(ctx context.Context, tok record.Token) error {
+func (n *Fences) refuseFixed(ctx context.Context, tok record.Token) error {
 	lacks, err := n.selfTest(ctx)
 	if err != nil {
 		return err
@@ -114,7 +96,7 @@ func (n *Namespace) refuseFixed(ctx context.Context, tok record.Token) error {
 	return &record.UnsupportedError{What: "fixed-name kind " + n.name + "." + tok.Name, Reason: reason}
 }
 
-func (n *Namespace) chooseManaged(ctx context.Context, tok record.Token, want record.FenceClass) (record.FenceClass, string, error) {
+func (n *Fences) chooseManaged(ctx context.Context, tok record.Token, want record.FenceClass) (record.FenceClass, string, error) {
 	if want != "" && want != record.FenceUUID && want != record.FenceValidator {
 		return "", "", &record.UnsupportedError{
 			What:   fmt.Sprintf("fence class %s for %s.%s", want, n.name, tok.Name),
@@ -153,14 +135,14 @@ func (n *Namespace) chooseManaged(ctx context.Context, tok record.Token, want re
 // the collection's UUID, and by majority writes after that.
 //
 // A removed fence cannot be set again. A new attempt needs another To.
-func (n *Namespace) Fence(ctx context.Context, f record.Fence) error {
+func (n *Fences) Fence(ctx context.Context, f record.Fence) error {
 	if err := n.fence(ctx, f); err != nil {
 		return fmt.Errorf("fence %s.%s to %s: %w", n.name, f.Token.Name, f.To, err)
 	}
 	return nil
 }
 
-func (n *Namespace) fence(ctx context.Context, f record.Fence) error {
+func (n *Fences) fence(ctx context.Context, f record.Fence) error {
 	if f.Token.Name == "" || f.To == "" {
 		return errors.New("needs a collection name and a name to fence it to")
 	}
@@ -192,7 +174,7 @@ func (n *Namespace) fence(ctx context.Context, f record.Fence) error {
 
 // Unfence gives a fixed-name kind back to its application. It retries until ctx ends, and may be
 // repeated. It does nothing for FenceUUID.
-func (n *Namespace) Unfence(ctx context.Context, f record.Fence) error {
+func (n *Fences) Unfence(ctx context.Context, f record.Fence) error {
 	var err error
 	switch f.Class {
 	// A renamed managed kind stays fenced, because its old name is never used again.
@@ -213,128 +195,6 @@ func (n *Namespace) Unfence(ctx context.Context, f record.Fence) error {
 	return nil
 }
 
-// Locate returns the current name of the collection with a UUID, or record.ErrNotFound.
-func (n *Namespace) Locate(ctx context.Context, id string) (string, error) {
-	uuid, err := collectionUUID(id)
-	if err != nil {
-		return "", fmt.Errorf("locate collection: %w", err)
-	}
-	found, err := n.list(ctx, bson.D{{Key: "info.uuid", Value: uuid}})
-	if err != nil {
-		return "", fmt.Errorf("locate collection %s: %w", id, err)
-	}
-	if len(found) == 0 {
-		return "", fmt.Errorf("locate collection %s in %s: %w", id, n.name, record.ErrNotFound)
-	}
-	return found[0].Name, nil
-}
-
-// untilDone retries an attempt until it succeeds, fails permanently, or ctx ends. Before each
-// attempt it ends transactions that this process left open, since they may hold a lock. If an
-// attempt waited for a lock, untilDone kills the transactions of others that hold the collection
-// ns. An empty ns kills nothing.
-func (n *Namespace) untilDone(ctx context.Context, ns string, attempt func(context.Context) error) error {
-	return n.untilDoneBy(ctx, ns, n.killHolders, attempt)
-}
-
-// untilDoneBy is untilDone with another function to end the transactions in the way.
-func (n *Namespace) untilDoneBy(ctx context.Context, ns string, kill func(ctx context.Context, ns string) (int, error), attempt func(context.Context) error) error {
-	wait := backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(fenceRetryFirst),
-		backoff.WithMaxInterval(fenceRetryMost),
-		backoff.WithMaxElapsedTime(0))
-	warned := false
-	for {
-		n.endLeft(ctx)
-		err := attempt(ctx)
-		if err == nil {
-			return nil
-		}
-		var final *backoff.PermanentError
-		if errors.As(err, &final) {
-			return final.Err
-		}
-		// After ctx ended, report that reason below instead of its symptom.
-		if ctx.Err() == nil && !worthRepeating(err) {
-			return withPrivilege(err)
-		}
-		delay := wait.NextBackOff()
-		if heldUp(err) && ns != "" {
-			// The command may have waited for the whole server, and not for one collection.
-			by := ns
-			if errors.Is(err, errWholeServer) {
-				by = wholeServer
-			}
-			killed, killErr := kill(ctx, by)
-			// Warn once, or a long fence would fill the log.
-			if killErr != nil && !warned {
-				warned = true
-				n.log.Warn("cannot kill the transactions that delay a fence",
-					zap.String("collection", ns), zap.Error(killErr))
-			}
-			// The lock is free now: retry at once, while it is.
-			if killed > 0 {
-				wait.Reset()
-				delay = 0
-			}
-		}
-		timer := time.NewTimer(delay)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return fmt.Errorf("%w; last attempt: %w", context.Cause(ctx), err)
-		case <-timer.C:
-		}
-	}
-}
-
-// heldUp reports whether a command gave up waiting for a lock. A write that waited in vain for its
-// majority has the same code, but as a write concern error.
-func heldUp(err error) bool {
-	var command mongo.CommandError
-	if !errors.As(err, &command) {
-		return false
-	}
-	switch command.Code {
-	case codeMaxTimeExpired, codeLockTimeout, codeLockBusy, codeExceededTimeLimit:
-		return true
-	}
-	return false
-}
-
-// worthRepeating reports whether a retry of an idempotent command can succeed. Missing and taken
-// names count, because callers decide those by looking at the collections.
-func worthRepeating(err error) bool {
-	var server mongo.ServerError
-	if !errors.As(err, &server) {
-		return true
-	}
-	return heldUp(err) || outcomeUnknown(err) || isTransient(err) || server.HasErrorLabel("RetryableError") ||
-		hasCode(err, codeNamespaceNotFound, codeNamespaceExists, codeWriteConflict, codeUUIDMismatch,
-			codeWriteConcernTimeout, codeDuplicateKey, codeBackgroundOperation, codeConflictingOperation,
-			codeInterrupted, codeNotWritablePrimary, codeNotPrimaryNoSecondaryOk, codeNotPrimaryOrSecondary,
-			codeInterruptedAtShutdown, codeInterruptedReplState, codeShutdownInProgress, codePrimarySteppedDown,
-			codeHostUnreachable, codeNetworkTimeout, codeQueryPlanKilled, codeTemporarilyUnavailable)
-}
-
 func unknownClass(class record.FenceClass) error {
 	return &record.UnsupportedError{What: fmt.Sprintf("fence class %q", class), Reason: "MongoDB has uuid, view, validator and writeBlock"}
-}
-
-// admin returns the database for server commands, some of which accept only local reads.
-func (n *Namespace) admin() *mongo.Database {
-	return n.client.Database("admin", options.Database().SetReadConcern(readconcern.Local()))
-}
-
-func majorityWithin(d time.Duration) bson.D {
-	return bson.D{{Key: "w", Value: "majority"}, {Key: "wtimeout", Value: d.Milliseconds()}}
-}
-
-// collectionUUID returns the UUID of a token as commands carry it.
-func collectionUUID(id string) (bson.Binary, error) {
-	b, err := hex.DecodeString(strings.ReplaceAll(id, "-", ""))
-	if err != nil || len(b) != 16 {
-		return bson.Binary{}, fmt.Errorf("collection id %q is not a UUID", id)
-	}
-	return bson.Binary{Subtype: bson.TypeBinaryUUID, Data: b}, nil
 }

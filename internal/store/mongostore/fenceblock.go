@@ -22,7 +22,7 @@ const (
 	blockOn  = 2
 )
 
-func (n *Namespace) probeWriteBlock(ctx context.Context) error {
+func (n *Fences) probeWriteBlock(ctx context.Context) error {
 	refused := &record.UnsupportedError{What: "fence class writeBlock in " + n.name}
 	mode, err := n.writeBlockMode(ctx)
 	// A busy server is no reason to choose another class.
@@ -67,7 +67,7 @@ func (n *Namespace) probeWriteBlock(ctx context.Context) error {
 	return nil
 }
 
-func (n *Namespace) writeBlockMode(ctx context.Context) (int64, error) {
+func (n *Fences) writeBlockMode(ctx context.Context) (int64, error) {
 	raw, err := n.admin().RunCommand(ctx, bson.D{{Key: "serverStatus", Value: 1}}).Raw()
 	if err != nil {
 		return 0, err
@@ -76,12 +76,12 @@ func (n *Namespace) writeBlockMode(ctx context.Context) (int64, error) {
 	return mode, nil
 }
 
-func (n *Namespace) setWriteBlock(ctx context.Context, on bool) error {
+func (n *Fences) setWriteBlock(ctx context.Context, on bool) error {
 	// The server replicates the state to a majority itself and accepts no write concern.
 	return n.admin().RunCommand(ctx, bson.D{{Key: "setUserWriteBlockMode", Value: 1}, {Key: "global", Value: on}}).Err()
 }
 
-func (n *Namespace) fenceWriteBlock(ctx context.Context, f record.Fence) error {
+func (n *Fences) fenceWriteBlock(ctx context.Context, f record.Fence) error {
 	set := func(ctx context.Context) error {
 		if f.Standing {
 			mode, err := n.writeBlockMode(ctx)
@@ -113,7 +113,7 @@ func (n *Namespace) fenceWriteBlock(ctx context.Context, f record.Fence) error {
 }
 
 // liftLateBlock lifts a block that came after the end of its fence, unless another fence needs it.
-func (n *Namespace) liftLateBlock(ctx context.Context) error {
+func (n *Fences) liftLateBlock(ctx context.Context) error {
 	var marks []string
 	err := n.db.Collection(marksCollection).Distinct(ctx, "_id", bson.D{{Key: markBlocked, Value: bson.D{{Key: "$gt", Value: 0}}}}).Decode(&marks)
 	if err != nil {
@@ -129,7 +129,7 @@ func (n *Namespace) liftLateBlock(ctx context.Context) error {
 	return n.setWriteBlock(ctx, false)
 }
 
-func (n *Namespace) unfenceWriteBlock(ctx context.Context, f record.Fence) error {
+func (n *Fences) unfenceWriteBlock(ctx context.Context, f record.Fence) error {
 	return n.untilDone(ctx, n.name+"."+f.Token.Name, func(ctx context.Context) error {
 		// Note the end first: a late fence must not block the cluster again.
 		if err := n.noteUnfenced(ctx, f.Token, f.To); err != nil {
@@ -143,6 +143,6 @@ func (n *Namespace) unfenceWriteBlock(ctx context.Context, f record.Fence) error
 }
 
 // liftWriteBlock lifts the block of the cluster for the fences of all kinds at once.
-func (n *Namespace) liftWriteBlock(ctx context.Context, _ []struct{}) (struct{}, error) {
+func (n *Fences) liftWriteBlock(ctx context.Context, _ []struct{}) (struct{}, error) {
 	return struct{}{}, n.setWriteBlock(ctx, false)
 }

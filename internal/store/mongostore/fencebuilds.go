@@ -29,7 +29,7 @@ import (
 var errBuilding = errors.New("an index of the collection is being built, and a rename must wait for it")
 
 // building returns the names of the indexes under construction, by build.
-func (n *Namespace) building(ctx context.Context, name string) (map[string][]string, error) {
+func (n *indexBuilds) building(ctx context.Context, name string) (map[string][]string, error) {
 	listed, err := n.indexed.ask(ctx, name)
 	if errors.Is(err, record.ErrNotFound) || hasCode(err, codeViewWrite) {
 		return nil, nil // a missing collection or a view has no indexes
@@ -47,7 +47,7 @@ func (n *Namespace) building(ctx context.Context, name string) (map[string][]str
 }
 
 // noBuilds returns errBuilding while an index of the collection is being built.
-func (n *Namespace) noBuilds(ctx context.Context, name string) error {
+func (n *indexBuilds) noBuilds(ctx context.Context, name string) error {
 	found, err := n.looks.ask(ctx, name)
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func (n *Namespace) noBuilds(ctx context.Context, name string) error {
 // lookForBuilds checks several collections at once, and returns an error for each that has a build.
 // Callers send commands with the lock of the whole server afterwards, and one check at a time would
 // wait behind those.
-func (n *Namespace) lookForBuilds(ctx context.Context, names []string) (map[string]error, error) {
+func (n *indexBuilds) lookForBuilds(ctx context.Context, names []string) (map[string]error, error) {
 	return byName(names, func(name string) string { return name }, func(name string) error {
 		builds, err := n.building(ctx, name)
 		if err == nil && len(builds) > 0 {
@@ -86,7 +86,7 @@ func byName[T any](all []T, name func(T) string, look func(T) error) map[string]
 }
 
 // stopBuilds ends the index builds of a collection.
-func (n *Namespace) stopBuilds(ctx context.Context, name string) error {
+func (n *indexBuilds) stopBuilds(ctx context.Context, name string) error {
 	builds, err := n.building(ctx, name)
 	if err != nil {
 		return err
@@ -102,13 +102,9 @@ func (n *Namespace) stopBuilds(ctx context.Context, name string) error {
 	return nil
 }
 
-// looksAtOnce bounds the collections that are checked at once. Writes are held meanwhile: hundreds
-// of checks in sequence take too long, and so does opening hundreds of connections.
-const looksAtOnce = 16
-
 // Hindrances returns the index builds on the kinds' collections, and records that a sharded cluster
 // would lose. A switch must wait for them.
-func (n *Namespace) Hindrances(ctx context.Context, toks []record.Token) ([]record.Hindrance, error) {
+func (n *indexBuilds) Hindrances(ctx context.Context, toks []record.Token) ([]record.Hindrance, error) {
 	builds := make([]record.Hindrance, len(toks))
 	g, looking := errgroup.WithContext(ctx) // lookups bounds the commands
 	for i, tok := range toks {

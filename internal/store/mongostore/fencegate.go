@@ -33,7 +33,7 @@ const readyAtOnce = 5
 // Ready creates the gates of view fences ahead of the switch. Creating hundreds of collections
 // takes longer than everything else that happens while writes are held. Ready may be repeated; it
 // fails for a fence that was removed.
-func (n *Namespace) Ready(ctx context.Context, fs []record.Fence) error {
+func (n *Fences) Ready(ctx context.Context, fs []record.Fence) error {
 	for some := range slices.Chunk(gated(fs), readyAtOnce) {
 		err := n.untilDone(ctx, "", func(ctx context.Context) error {
 			_, err := n.makeGates(ctx, some)
@@ -58,7 +58,7 @@ func (n *Namespace) Ready(ctx context.Context, fs []record.Fence) error {
 }
 
 // Unready drops the gates that Ready created. It may be repeated.
-func (n *Namespace) Unready(ctx context.Context, fs []record.Fence) error {
+func (n *Fences) Unready(ctx context.Context, fs []record.Fence) error {
 	var gates []string
 	to := map[string]string{}
 	for _, f := range gated(fs) {
@@ -97,7 +97,7 @@ func gated(fs []record.Fence) (some []record.Fence) {
 
 // openGate creates the gate of a fence unless the fence was removed. It checks after creating the
 // gate, because an Unfence that the check does not see drops the gate later.
-func (n *Namespace) openGate(ctx context.Context, f record.Fence) error {
+func (n *Fences) openGate(ctx context.Context, f record.Fence) error {
 	made, err := n.collectionNamed(ctx, gateOf(f.To))
 	if err == nil && made == nil {
 		_, err = n.gates.ask(ctx, f)
@@ -109,7 +109,7 @@ func (n *Namespace) openGate(ctx context.Context, f record.Fence) error {
 }
 
 // unlessEnded drops the gate of a fence that was removed, and returns errUnfenced.
-func (n *Namespace) unlessEnded(ctx context.Context, f record.Fence) error {
+func (n *Fences) unlessEnded(ctx context.Context, f record.Fence) error {
 	err := n.refuseUnfenced(ctx, f)
 	var final *backoff.PermanentError
 	// Only the end of the fence is permanent. After other errors the next attempt needs the gate.
@@ -122,7 +122,7 @@ func (n *Namespace) unlessEnded(ctx context.Context, f record.Fence) error {
 }
 
 // makeGates creates the missing gates.
-func (n *Namespace) makeGates(ctx context.Context, fs []record.Fence) (struct{}, error) {
+func (n *Fences) makeGates(ctx context.Context, fs []record.Fence) (struct{}, error) {
 	ops := make(bson.A, 0, 2*len(fs))
 	for _, f := range fs {
 		ops = append(ops, n.createOp(gateOf(f.To)), n.insertOp(gateOf(f.To), bson.D{{Key: "_id", Value: gateID}, {Key: "kind", Value: f.Token.Kind}}))
@@ -134,27 +134,27 @@ func (n *Namespace) makeGates(ctx context.Context, fs []record.Fence) (struct{},
 	return struct{}{}, err
 }
 
-func (n *Namespace) createOp(coll string) bson.D {
+func (n *Fences) createOp(coll string) bson.D {
 	return n.commandOp(bson.D{{Key: "create", Value: coll}, {Key: "clusteredIndex", Value: bson.D{
 		{Key: "v", Value: 2}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "name", Value: "_id_"}, {Key: "unique", Value: true},
 	}}})
 }
 
-func (n *Namespace) dropOp(coll string) bson.D {
+func (n *Fences) dropOp(coll string) bson.D {
 	return n.commandOp(bson.D{{Key: "drop", Value: coll}})
 }
 
-func (n *Namespace) commandOp(cmd bson.D) bson.D {
+func (n *Fences) commandOp(cmd bson.D) bson.D {
 	return bson.D{{Key: "op", Value: "c"}, {Key: "ns", Value: n.name + ".$cmd"}, {Key: "o", Value: cmd}}
 }
 
-func (n *Namespace) insertOp(coll string, doc bson.D) bson.D {
+func (n *Fences) insertOp(coll string, doc bson.D) bson.D {
 	return bson.D{{Key: "op", Value: "i"}, {Key: "ns", Value: n.name + "." + coll}, {Key: "o", Value: doc}}
 }
 
 // throughGates renames collections and leaves the views, if the gates exist. Each gate is used
 // once. Callers find out what happened by looking at the collections.
-func (n *Namespace) throughGates(ctx context.Context, fs []record.Fence) (struct{}, error) {
+func (n *Fences) throughGates(ctx context.Context, fs []record.Fence) (struct{}, error) {
 	ops := make(bson.A, 0, 4*len(fs))
 	for _, f := range fs {
 		// The command drops its own gate, so that a late copy of it finds none.
@@ -169,7 +169,7 @@ func (n *Namespace) throughGates(ctx context.Context, fs []record.Fence) (struct
 }
 
 // throughGate is throughGates for one fence.
-func (n *Namespace) throughGate(ctx context.Context, f record.Fence) (struct{}, error) {
+func (n *Fences) throughGate(ctx context.Context, f record.Fence) (struct{}, error) {
 	return n.throughGates(ctx, []record.Fence{f})
 }
 
@@ -178,14 +178,14 @@ var errTogether = errors.New("fences were set together")
 
 // passOp returns the operation that passes the gate of a fence. An applyOps that begins with it
 // does nothing once the fence was removed.
-func (n *Namespace) passOp(f record.Fence) bson.D {
+func (n *Fences) passOp(f record.Fence) bson.D {
 	return n.existsOp(gateOf(f.To), gateID, bson.D{{Key: "u", Value: bson.D{{Key: "passed", Value: true}}}})
 }
 
 // dropStanding drops a gate only if it is listed, because a drop takes the lock of the whole server
 // even for a missing collection. A deposed primary may not list an existing gate. If a gate must be
 // gone, use dropGate.
-func (n *Namespace) dropStanding(ctx context.Context, to string) error {
+func (n *Fences) dropStanding(ctx context.Context, to string) error {
 	made, err := n.collectionNamed(ctx, gateOf(to))
 	if err != nil || made == nil {
 		return err
@@ -193,7 +193,7 @@ func (n *Namespace) dropStanding(ctx context.Context, to string) error {
 	return n.dropGate(ctx, to)
 }
 
-func (n *Namespace) dropGate(ctx context.Context, to string) error {
+func (n *Fences) dropGate(ctx context.Context, to string) error {
 	if _, err := n.closed.ask(ctx, to); err != nil {
 		return fmt.Errorf("drop gate: %w", err)
 	}
@@ -202,7 +202,7 @@ func (n *Namespace) dropGate(ctx context.Context, to string) error {
 
 // dropGates drops several gates in one command if possible. applyOps does not work through mongos,
 // and it takes the lock of the whole server.
-func (n *Namespace) dropGates(ctx context.Context, tos []string) (struct{}, error) {
+func (n *Fences) dropGates(ctx context.Context, tos []string) (struct{}, error) {
 	// A quiet namespace must not lock the whole server.
 	if len(tos) > 1 && !n.quiet {
 		ops := make(bson.A, len(tos))
@@ -223,7 +223,7 @@ func (n *Namespace) dropGates(ctx context.Context, tos []string) (struct{}, erro
 
 // closeFence ensures that the fence from name to to can no longer be set. A caller that has already
 // passed the check of openGate finds no gate.
-func (n *Namespace) closeFence(ctx context.Context, name, to string) error {
+func (n *Fences) closeFence(ctx context.Context, name, to string) error {
 	// Note first, then drop: a gate created in between is dropped by its creator's check.
 	if err := n.noteUnfenced(ctx, record.Token{Name: name}, to); err != nil {
 		return err
@@ -233,7 +233,7 @@ func (n *Namespace) closeFence(ctx context.Context, name, to string) error {
 
 // existsOp updates a document if it exists. If the collection is missing, applyOps stops there.
 // diff may be empty only if no document matches: the server refuses an empty diff for a document.
-func (n *Namespace) existsOp(coll string, id any, diff bson.D) bson.D {
+func (n *Fences) existsOp(coll string, id any, diff bson.D) bson.D {
 	return bson.D{
 		{Key: "op", Value: "u"},
 		{Key: "ns", Value: n.name + "." + coll},

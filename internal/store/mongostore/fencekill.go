@@ -24,7 +24,7 @@ const wholeServer = "the whole server"
 // killHolders kills each transaction that has held a collection for longer than one attempt;
 // clients retry transactions. For wholeServer it does the same, because younger transactions
 // blocked nobody.
-func (n *Namespace) killHolders(ctx context.Context, ns string) (int, error) {
+func (n *Conn) killHolders(ctx context.Context, ns string) (int, error) {
 	open, err := n.openTransactions(ctx)
 	if err != nil || len(open) == 0 {
 		return 0, err
@@ -46,7 +46,7 @@ func (n *Namespace) killHolders(ctx context.Context, ns string) (int, error) {
 
 // killExactHolders is killHolders for work that can wait. Unless lockInfo names the holders it
 // kills nothing, and the server ends them after a minute.
-func (n *Namespace) killExactHolders(ctx context.Context, ns string) (int, error) {
+func (n *Conn) killExactHolders(ctx context.Context, ns string) (int, error) {
 	open, err := n.openTransactions(ctx)
 	if err != nil || len(open) == 0 || ns == wholeServer {
 		return 0, err
@@ -65,7 +65,7 @@ const abandonedAfter = 3 * time.Second
 
 // killAbandoned kills transactions that ended processes with the same AppName left open. If such a
 // process is alive after all, it retries its transaction.
-func (n *Namespace) killAbandoned(ctx context.Context) (int, error) {
+func (n *Conn) killAbandoned(ctx context.Context) (int, error) {
 	open, err := n.openTransactions(ctx)
 	if err != nil {
 		return 0, err
@@ -75,7 +75,7 @@ func (n *Namespace) killAbandoned(ctx context.Context) (int, error) {
 	})
 }
 
-func (n *Namespace) killTransactions(ctx context.Context, open []openTransaction, why string, which func(openTransaction) bool) (killed int, err error) {
+func (n *Conn) killTransactions(ctx context.Context, open []openTransaction, why string, which func(openTransaction) bool) (killed int, err error) {
 	if n.quiet {
 		return 0, nil // the server itself ends transactions older than a minute
 	}
@@ -119,7 +119,7 @@ func (t openTransaction) key() string {
 		base64.StdEncoding.EncodeToString(uid))
 }
 
-func (n *Namespace) openTransactions(ctx context.Context) ([]openTransaction, error) {
+func (n *Conn) openTransactions(ctx context.Context) ([]openTransaction, error) {
 	mongos, err := n.isMongos(ctx)
 	if err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func (n *Namespace) openTransactions(ctx context.Context) ([]openTransaction, er
 
 // lockHolders returns the sessions that hold a lock on a collection, in the form of
 // openTransaction.key.
-func (n *Namespace) lockHolders(ctx context.Context, ns string) (map[string]bool, error) {
+func (n *Conn) lockHolders(ctx context.Context, ns string) (map[string]bool, error) {
 	var reply struct {
 		LockInfo []struct {
 			Resource string `bson:"resourceId"` // "{4848826274508578515: Collection, 237140256081190611, db.name}"

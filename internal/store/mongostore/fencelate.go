@@ -32,7 +32,7 @@ const lateCheckLimit = 10 * time.Second
 
 // setUnlessEnded retries set and confirm until the fence stands. If the fence ends meanwhile, lift
 // removes what a late command has set.
-func (n *Namespace) setUnlessEnded(ctx context.Context, f record.Fence, set, confirm, lift func(context.Context) error) error {
+func (n *validators) setUnlessEnded(ctx context.Context, f record.Fence, set, confirm, lift func(context.Context) error) error {
 	sent := false
 	check := func(ctx context.Context) error {
 		err := n.refuseUnfenced(ctx, f)
@@ -74,7 +74,7 @@ func (n *Namespace) setUnlessEnded(ctx context.Context, f record.Fence, set, con
 
 // liftEnded lifts a validator of a fence that has ended. The application may have replaced its
 // collection.
-func (n *Namespace) liftEnded(ctx context.Context, tok record.Token) error {
+func (n *validators) liftEnded(ctx context.Context, tok record.Token) error {
 	c, err := n.collectionNamed(ctx, tok.Name)
 	if err != nil || c == nil || c.Type != "collection" || c.fenceMark() == "" {
 		return err
@@ -89,7 +89,7 @@ func (n *Namespace) liftEnded(ctx context.Context, tok record.Token) error {
 }
 
 // standAgain restores a later fence of a collection that the end of the fence to has lifted.
-func (n *Namespace) standAgain(ctx context.Context, tok record.Token, to, noted string) error {
+func (n *validators) standAgain(ctx context.Context, tok record.Token, to, noted string) error {
 	note, err := n.noted(ctx, noteRestore+noted)
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func standingIn(to string) restoration { return refusing(closingMark + to) }
 
 // laterFence returns the fence that noted a collection's validation last, if it was announced after
 // the fence to and has not ended.
-func (n *Namespace) laterFence(ctx context.Context, note bson.Raw, to string) (later string, err error) {
+func (n *validators) laterFence(ctx context.Context, note bson.Raw, to string) (later string, err error) {
 	last, ok := note.Lookup(noteSeq).AsInt64OK() // missing in notes of earlier versions
 	kind, seq, known := record.KindOfPhysical(to)
 	if !ok || !known || last < 0 || uint64(last) <= seq {
@@ -133,11 +133,11 @@ func (n *Namespace) laterFence(ctx context.Context, note bson.Raw, to string) (l
 const noteSeq = "seq"
 
 // noteValidator notes the validation that a fence replaces, and the number of the fence.
-func (n *Namespace) noteValidator(ctx context.Context, f record.Fence, c *collection) error {
+func (n *validators) noteValidator(ctx context.Context, f record.Fence, c *collection) error {
 	set := bson.D{{Key: "name", Value: f.Token.Name}}
 	// If an earlier fence stands, its note has the true validation.
 	if c.fenceMark() == "" {
-		present, err := c.validation()
+		present, err := validationOf(c)
 		if err != nil {
 			return err
 		}

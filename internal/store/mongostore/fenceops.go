@@ -9,9 +9,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// errWholeServer marks a command that gave up waiting for the lock of the whole server.
-var errWholeServer = errors.New("open transactions delay the lock of the whole server")
-
 // partlyError reports that one or more operations of an applyOps failed, while the others were tried.
 // The server does not say why. Known reasons: existsOp found no document, on purpose; and a gate has
 // no document, because the server ended the command that made it halfway. Callers look at what is
@@ -45,7 +42,7 @@ func onlyLooked(err error, operations, group int) bool {
 	return true
 }
 
-func (n *Namespace) applyOps(ctx context.Context, ops bson.A) error {
+func (n *Fences) applyOps(ctx context.Context, ops bson.A) error {
 	err := n.change(ctx, n.admin(), bson.D{{Key: "applyOps", Value: ops}})
 	switch {
 	case heldUp(err):

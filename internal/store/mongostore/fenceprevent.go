@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -21,28 +20,15 @@ import (
 // the database's changes would take a drop of a collection with the kind's name for the end of the
 // kind.
 
-// occupiedPrefix precedes the UUID in the validator of a collection that occupies a name.
-const occupiedPrefix = "dbc-occupied:"
-
 // occupation returns the validator of an empty collection that keeps a name from the kind with the
 // UUID id. No document satisfies it.
 func occupation(id string) bson.D {
 	return bson.D{{Key: "$expr", Value: bson.D{{Key: "$eq", Value: bson.A{occupiedPrefix + id, ""}}}}}
 }
 
-// occupies returns the UUID of the collection that this one keeps its name from, or "".
-func (c collection) occupies() string {
-	text, _ := c.Options.Lookup("validator", "$expr", "$eq", "0").StringValueOK()
-	id, ok := strings.CutPrefix(text, occupiedPrefix)
-	if !ok {
-		return ""
-	}
-	return id
-}
-
 // Prevent resolves an announced rename: afterwards the rename has happened or can no longer happen.
 // moved reports which. It retries until ctx ends, and may be repeated.
-func (n *Namespace) Prevent(ctx context.Context, f record.Fence) (moved bool, err error) {
+func (n *Fences) Prevent(ctx context.Context, f record.Fence) (moved bool, err error) {
 	if f.Class != record.FenceUUID && f.Class != "" {
 		return false, fmt.Errorf("prevent %s: a fence of class %s is removed instead", f.To, f.Class)
 	}
@@ -62,7 +48,7 @@ func (n *Namespace) Prevent(ctx context.Context, f record.Fence) (moved bool, er
 }
 
 // prevent is one attempt. An error means that the rename is not resolved yet.
-func (n *Namespace) prevent(ctx context.Context, f record.Fence, uuid bson.Binary) (moved bool, err error) {
+func (n *Fences) prevent(ctx context.Context, f record.Fence, uuid bson.Binary) (moved bool, err error) {
 	at, err := n.preventedAt(ctx, f, uuid)
 	if err != nil {
 		return false, err
@@ -95,7 +81,7 @@ func (n *Namespace) prevent(ctx context.Context, f record.Fence, uuid bson.Binar
 // resolved describes the two names of a rename.
 type resolved struct{ moved, occupied bool }
 
-func (n *Namespace) preventedAt(ctx context.Context, f record.Fence, uuid bson.Binary) (resolved, error) {
+func (n *Fences) preventedAt(ctx context.Context, f record.Fence, uuid bson.Binary) (resolved, error) {
 	found, err := n.named(ctx, f.Token.Name, f.To)
 	if err != nil {
 		return resolved{}, err
@@ -131,7 +117,7 @@ func (n *Namespace) preventedAt(ctx context.Context, f record.Fence, uuid bson.B
 
 // dropOccupations drops the collections that occupy names of a kind, when the kind itself is
 // dropped.
-func (n *Namespace) dropOccupations(ctx context.Context, tok record.Token) error {
+func (n *Fences) dropOccupations(ctx context.Context, tok record.Token) error {
 	if tok.ID == "" {
 		return nil
 	}

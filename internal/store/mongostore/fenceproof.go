@@ -26,7 +26,7 @@ func absent() (filter, update bson.D) {
 // proveNames checks that collections have their names in every history that can still be
 // acknowledged. It returns the error of each collection that does not; a missing or nil entry means
 // that it has its name.
-func (n *Namespace) proveNames(ctx context.Context, cs []identified) (map[string]error, error) {
+func (n *Fences) proveNames(ctx context.Context, cs []identified) (map[string]error, error) {
 	if len(cs) > 1 {
 		router, err := n.isMongos(ctx)
 		if err != nil {
@@ -43,11 +43,11 @@ func (n *Namespace) proveNames(ctx context.Context, cs []identified) (map[string
 }
 
 // proveEach proves several names with one command each.
-func (n *Namespace) proveEach(ctx context.Context, cs []identified) map[string]error {
+func (n *Fences) proveEach(ctx context.Context, cs []identified) map[string]error {
 	return byName(cs, func(c identified) string { return c.name }, func(c identified) error { return n.proveName(ctx, c) })
 }
 
-func (n *Namespace) proveName(ctx context.Context, c identified) error {
+func (n *Fences) proveName(ctx context.Context, c identified) error {
 	filter, update := absent()
 	return n.db.RunCommand(ctx, bson.D{
 		{Key: "update", Value: c.name},
@@ -58,7 +58,7 @@ func (n *Namespace) proveName(ctx context.Context, c identified) error {
 }
 
 // proveTogether proves several names with one command.
-func (n *Namespace) proveTogether(ctx context.Context, cs []identified) (map[string]error, error) {
+func (n *Fences) proveTogether(ctx context.Context, cs []identified) (map[string]error, error) {
 	// All updates match nothing, so one filter serves them all.
 	ops, names := make(bson.A, len(cs)), make(bson.A, len(cs))
 	filter, update := absent()

@@ -6,14 +6,13 @@ import (
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"dbcontroller.dev/record"
 )
 
 // fenceRename renames a collection, by its name but checked by its UUID. It is the fence of managed
 // kinds, and also gives hidden collections their other names.
-func (n *Namespace) fenceRename(ctx context.Context, f record.Fence) error {
+func (n *Fences) fenceRename(ctx context.Context, f record.Fence) error {
 	uuid, err := collectionUUID(f.Token.ID)
 	if err != nil {
 		return err
@@ -60,25 +59,6 @@ func (n *Namespace) fenceRename(ctx context.Context, f record.Fence) error {
 	})
 }
 
-func (n *Namespace) rename(ctx context.Context, from, to string) error {
-	// Never with dropTarget: a taken name is an error.
-	return n.change(ctx, n.admin(), bson.D{
-		{Key: "renameCollection", Value: n.name + "." + from},
-		{Key: "to", Value: n.name + "." + to},
-	})
-}
-
-// change sends a DDL command that waits only briefly for locks, with majority write concern.
-func (n *Namespace) change(ctx context.Context, db *mongo.Database, cmd bson.D) error {
-	// Hide the deadline: the driver would add a maxTimeMS of its own for it.
-	timeless, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	defer context.AfterFunc(ctx, cancel)()
-	return db.RunCommand(timeless, append(cmd,
-		bson.E{Key: "writeConcern", Value: majorityWithin(concernWait)},
-		bson.E{Key: "maxTimeMS", Value: lockWait.Milliseconds()})).Err()
-}
-
 // placement describes where the fenced UUID is.
 type placement struct {
 	moved    bool        // under To
@@ -87,7 +67,7 @@ type placement struct {
 	old      *collection // what has the name From now, nil: nothing
 }
 
-func (n *Namespace) placement(ctx context.Context, f record.Fence, uuid bson.Binary) (placement, error) {
+func (n *Fences) placement(ctx context.Context, f record.Fence, uuid bson.Binary) (placement, error) {
 	at, known, err := n.lookAt(ctx, f, uuid)
 	if err != nil || known {
 		return at, err
@@ -114,7 +94,7 @@ func (n *Namespace) placement(ctx context.Context, f record.Fence, uuid bson.Bin
 }
 
 // lookAt looks at the two names of a fence. known is false if the UUID has neither name.
-func (n *Namespace) lookAt(ctx context.Context, f record.Fence, uuid bson.Binary) (at placement, known bool, err error) {
+func (n *Fences) lookAt(ctx context.Context, f record.Fence, uuid bson.Binary) (at placement, known bool, err error) {
 	found, err := n.named(ctx, f.Token.Name, f.To)
 	if err != nil {
 		return placement{}, false, err
@@ -155,7 +135,7 @@ func (n *Namespace) lookAt(ctx context.Context, f record.Fence, uuid bson.Binary
 // acknowledged. The mark is a real majority write. The no-op update runs on the collection itself,
 // under To and with its UUID. It waits until a majority has everything that its node has, the
 // rename included.
-func (n *Namespace) confirmRename(ctx context.Context, f record.Fence, uuid bson.Binary, place func(context.Context) (placement, error)) error {
+func (n *Fences) confirmRename(ctx context.Context, f record.Fence, uuid bson.Binary, place func(context.Context) (placement, error)) error {
 	if err := n.mark(ctx, f); err != nil {
 		return err
 	}

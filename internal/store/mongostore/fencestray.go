@@ -50,7 +50,7 @@ func opens(f record.Fence) bool {
 // name in the same step. The command names both collections by UUID. It does nothing unless a
 // collection has the hidden name, which is never used twice. A late command therefore moves nothing
 // away.
-func (n *Namespace) overStray(ctx context.Context, tok record.Token, hidden string, stray *collection) error {
+func (n *Fences) overStray(ctx context.Context, tok record.Token, hidden string, stray *collection) error {
 	own := stray.Name
 	uuid, err := collectionUUID(tok.ID)
 	if err != nil {
@@ -97,12 +97,12 @@ func (n *Namespace) overStray(ctx context.Context, tok record.Token, hidden stri
 }
 
 // renameOfOp renames the collection with a UUID, whatever its current name is.
-func (n *Namespace) renameOfOp(uuid bson.Binary, from, to string) bson.D {
+func (n *Fences) renameOfOp(uuid bson.Binary, from, to string) bson.D {
 	return append(n.renameOp(from, to), bson.E{Key: "ui", Value: uuid})
 }
 
 // notedStrays reads the notes about strays of several hidden names.
-func (n *Namespace) notedStrays(ctx context.Context, asked []string) (found []strayNote, err error) {
+func (n *Fences) notedStrays(ctx context.Context, asked []string) (found []strayNote, err error) {
 	ids := make(bson.A, len(asked))
 	for i, hidden := range asked {
 		ids[i] = noteStrays + hidden
@@ -120,7 +120,7 @@ func (n *Namespace) notedStrays(ctx context.Context, asked []string) (found []st
 
 // settleStrays moves the documents of strays into a kind that has its own name again. It returns a
 // record.KeptError if documents had to stay behind.
-func (n *Namespace) settleStrays(ctx context.Context, tok record.Token, own, hidden string) error {
+func (n *Fences) settleStrays(ctx context.Context, tok record.Token, own, hidden string) error {
 	// The read is shared with other kinds that settle at the same time.
 	notes, err := n.strays.ask(ctx, hidden)
 	if err != nil {
@@ -160,7 +160,7 @@ func (n *Namespace) settleStrays(ctx context.Context, tok record.Token, own, hid
 
 // settleStray moves one stray's documents. Afterwards the stray is dropped, or noted as one for an
 // operator.
-func (n *Namespace) settleStray(ctx context.Context, tok record.Token, hidden, aside string) error {
+func (n *Fences) settleStray(ctx context.Context, tok record.Token, hidden, aside string) error {
 	moved, kept, err := n.moveStray(ctx, tok, aside)
 	if err != nil {
 		return err
@@ -183,7 +183,7 @@ const (
 )
 
 // moveStray goes over a stray once. Nobody else writes to it any more.
-func (n *Namespace) moveStray(ctx context.Context, tok record.Token, aside string) (moved, kept int, err error) {
+func (n *Fences) moveStray(ctx context.Context, tok record.Token, aside string) (moved, kept int, err error) {
 	cursor, err := n.db.Collection(aside).Find(ctx, bson.D{}, options.Find().SetBatchSize(strayBatch))
 	if err != nil {
 		return 0, 0, err
@@ -216,7 +216,7 @@ func (n *Namespace) moveStray(ctx context.Context, tok record.Token, aside strin
 
 // moveDocuments moves documents of a stray in one transaction. If the kind refuses one of them, it
 // moves each in a transaction of its own.
-func (n *Namespace) moveDocuments(ctx context.Context, tok record.Token, aside string, ids bson.A) (moved, kept int, err error) {
+func (n *Fences) moveDocuments(ctx context.Context, tok record.Token, aside string, ids bson.A) (moved, kept int, err error) {
 	err = n.transact(ctx, "move from "+aside, func(ctx context.Context) (err error) {
 		moved, kept, err = n.moveIn(ctx, tok, aside, ids)
 		return err
@@ -241,7 +241,7 @@ func (n *Namespace) moveDocuments(ctx context.Context, tok record.Token, aside s
 
 // moveIn moves the given documents that are still in the stray. Another process may be moving them
 // too.
-func (n *Namespace) moveIn(ctx context.Context, tok record.Token, aside string, ids bson.A) (moved, kept int, err error) {
+func (n *Fences) moveIn(ctx context.Context, tok record.Token, aside string, ids bson.A) (moved, kept int, err error) {
 	theirs, err := n.documents(ctx, record.Token{Name: aside}, ids)
 	if err != nil || len(theirs) == 0 {
 		return 0, 0, err
@@ -285,7 +285,7 @@ func (n *Namespace) moveIn(ctx context.Context, tok record.Token, aside string, 
 }
 
 // documents reads documents by _id.
-func (n *Namespace) documents(ctx context.Context, tok record.Token, ids bson.A) (map[record.Key]bson.Raw, error) {
+func (n *Fences) documents(ctx context.Context, tok record.Token, ids bson.A) (map[record.Key]bson.Raw, error) {
 	// The stray's token has no UUID, so only the read of the kind is fenced.
 	find, err := withUUID(bson.D{{Key: "find", Value: tok.Name}, {Key: "filter", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}}}, tok)
 	if err != nil {

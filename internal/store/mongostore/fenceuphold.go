@@ -20,7 +20,7 @@ const asidePrefix = "dbc_aside."
 
 // Uphold checks a fence and repairs it. It returns the breaches that it found. Collections whose
 // UUID is in known are left alone. A fence that was removed is not an error.
-func (n *Namespace) Uphold(ctx context.Context, f record.Fence, known []string) ([]record.Breach, error) {
+func (n *Fences) Uphold(ctx context.Context, f record.Fence, known []string) ([]record.Breach, error) {
 	var found []record.Breach
 	var err error
 	// A renamed managed kind cannot be written under its old name, so its fence needs no repair.
@@ -48,7 +48,7 @@ func (n *Namespace) Uphold(ctx context.Context, f record.Fence, known []string) 
 // The caller may have paused, so f may have been removed since. The collection may then be its
 // application's again, or behind a later fence. Each repair therefore passes the gate of the fence.
 // The gate cannot be created, or is gone, from before the moment in which the fence ends.
-func (n *Namespace) upholdView(ctx context.Context, f record.Fence, known []string) ([]record.Breach, error) {
+func (n *Fences) upholdView(ctx context.Context, f record.Fence, known []string) ([]record.Breach, error) {
 	found, at, err := n.standing(ctx, f)
 	if err != nil || at.stands(f, known) {
 		return found, err
@@ -84,7 +84,7 @@ type stood struct {
 }
 
 // standing returns the collections that were set aside for a fence, and the state of the fence.
-func (n *Namespace) standing(ctx context.Context, f record.Fence) (found []record.Breach, at stood, err error) {
+func (n *Fences) standing(ctx context.Context, f record.Fence) (found []record.Breach, at stood, err error) {
 	own := f.Token.Kind
 	aside := asidePrefix + own + "."
 	uuid, err := collectionUUID(f.Token.ID)
@@ -145,7 +145,7 @@ func (at stood) halfMoved(f record.Fence) bool {
 }
 
 // putBack restores a fence that does not stand. Each command passes the gate.
-func (n *Namespace) putBack(ctx context.Context, f record.Fence, found stood) (record.Breach, error) {
+func (n *Fences) putBack(ctx context.Context, f record.Fence, found stood) (record.Breach, error) {
 	own, at := f.Token.Kind, found.under
 	on := found.name
 	// The collection is gone or has the application's name, so use the name that the fence gave it.
@@ -184,7 +184,7 @@ func (n *Namespace) putBack(ctx context.Context, f record.Fence, found stood) (r
 }
 
 // setAside describes a collection that was set aside.
-func (n *Namespace) setAside(ctx context.Context, own, name string) (record.Breach, error) {
+func (n *Fences) setAside(ctx context.Context, own, name string) (record.Breach, error) {
 	count, err := n.db.Collection(name).CountDocuments(ctx, bson.D{})
 	if err != nil {
 		return record.Breach{}, fmt.Errorf("count %s: %w", name, err)
@@ -196,7 +196,7 @@ func (n *Namespace) setAside(ctx context.Context, own, name string) (record.Brea
 	}, nil
 }
 
-func (n *Namespace) upholdValidator(ctx context.Context, f record.Fence) ([]record.Breach, error) {
+func (n *Fences) upholdValidator(ctx context.Context, f record.Fence) ([]record.Breach, error) {
 	if f.To == "" {
 		return nil, n.liftEnded(ctx, f.Token)
 	}
@@ -215,7 +215,7 @@ func (n *Namespace) upholdValidator(ctx context.Context, f record.Fence) ([]reco
 
 // upholdWriteBlock restores the write block. The server cannot check whether the fence has ended,
 // so upholdWriteBlock checks before and after, and lifts a block that came too late.
-func (n *Namespace) upholdWriteBlock(ctx context.Context, f record.Fence) ([]record.Breach, error) {
+func (n *Fences) upholdWriteBlock(ctx context.Context, f record.Fence) ([]record.Breach, error) {
 	// The server does not show which fence set a block. An open kind's cluster may have the block
 	// of an administrator.
 	if f.To == "" {

@@ -51,7 +51,7 @@ func restorationFrom(text string) (restoration, error) {
 
 // validatorOf returns the validation for Unfence to restore. If the collection is fenced now, it is
 // the one that the fence noted before it replaced it.
-func (n *Namespace) validatorOf(ctx context.Context, tok record.Token) (string, error) {
+func (n *validators) validatorOf(ctx context.Context, tok record.Token) (string, error) {
 	c, err := n.fencedCollection(ctx, tok)
 	if err != nil {
 		return "", err
@@ -60,9 +60,9 @@ func (n *Namespace) validatorOf(ctx context.Context, tok record.Token) (string, 
 }
 
 // validatorIn is validatorOf for a collection that was just listed.
-func (n *Namespace) validatorIn(ctx context.Context, c *collection) (string, error) {
+func (n *validators) validatorIn(ctx context.Context, c *collection) (string, error) {
 	if c.fenceMark() == "" {
-		return c.validation()
+		return validationOf(c)
 	}
 	text, ok, err := n.notedRestore(ctx, c.id())
 	if err != nil || ok {
@@ -83,7 +83,7 @@ var errNothingNoted = errors.New("it is fenced, but its former validator is not 
 
 // endedAs reports whether the fence of a collection was removed from another collection, was. This
 // one is then a copy with the other's options.
-func (n *Namespace) endedAs(ctx context.Context, c collection) (was string, ended bool, err error) {
+func (n *validators) endedAs(ctx context.Context, c collection) (was string, ended bool, err error) {
 	note, err := n.noted(ctx, unfencedNotes+strings.TrimPrefix(c.fenceMark(), closingMark))
 	if err != nil || note == nil {
 		return "", false, err
@@ -95,7 +95,7 @@ func (n *Namespace) endedAs(ctx context.Context, c collection) (was string, ende
 // endCopy removes the fence of a collection if it belongs to another collection and has ended. $out
 // reads the options of a collection when it begins, and puts its own collection in place when it
 // ends. If the fence was removed in between, nobody else would remove the copied one.
-func (n *Namespace) endCopy(ctx context.Context, tok record.Token) error {
+func (n *validators) endCopy(ctx context.Context, tok record.Token) error {
 	c, err := n.fencedCollection(ctx, tok)
 	if err != nil || c.fenceMark() == "" || n.quiet {
 		return err
@@ -108,7 +108,7 @@ func (n *Namespace) endCopy(ctx context.Context, tok record.Token) error {
 }
 
 // notedRestore returns the validation that the latest fence replaced.
-func (n *Namespace) notedRestore(ctx context.Context, id string) (text string, ok bool, err error) {
+func (n *validators) notedRestore(ctx context.Context, id string) (text string, ok bool, err error) {
 	note, err := n.noted(ctx, noteRestore+id)
 	if err != nil {
 		return "", false, err
@@ -120,7 +120,7 @@ func (n *Namespace) notedRestore(ctx context.Context, id string) (text string, o
 // carryRestore copies the note of a collection's validation to the collection that takes its place.
 // A cluster that moves a collection keeps the fence, but under another UUID. Without the copy
 // nobody would know what to restore, and no rollback to it could begin.
-func (n *Namespace) carryRestore(ctx context.Context, from, to string) error {
+func (n *validators) carryRestore(ctx context.Context, from, to string) error {
 	if to == "" {
 		return nil
 	}
@@ -135,8 +135,8 @@ func (n *Namespace) carryRestore(ctx context.Context, from, to string) error {
 	return n.note(ctx, noteRestore+to, bson.D{{Key: "$set", Value: bson.D{{Key: "restore", Value: text}}}})
 }
 
-// validation returns the current validation of a collection in the form that Unfence takes.
-func (c collection) validation() (string, error) {
+// validationOf returns the current validation of a collection in the form that Unfence takes.
+func validationOf(c *collection) (string, error) {
 	var r restoration
 	if v, ok := c.Options.Lookup("validator").DocumentOK(); ok {
 		r.Validator = v
@@ -148,7 +148,7 @@ func (c collection) validation() (string, error) {
 
 // fencedCollection returns the collection of a token. It must be a plain collection with the
 // token's UUID.
-func (n *Namespace) fencedCollection(ctx context.Context, tok record.Token) (*collection, error) {
+func (n *validators) fencedCollection(ctx context.Context, tok record.Token) (*collection, error) {
 	c, err := n.collectionNamed(ctx, tok.Name)
 	switch {
 	case err != nil:
@@ -172,7 +172,7 @@ func (n *Namespace) fencedCollection(ctx context.Context, tok record.Token) (*co
 	return c, nil
 }
 
-func (n *Namespace) fenceValidator(ctx context.Context, f record.Fence) error {
+func (n *validators) fenceValidator(ctx context.Context, f record.Fence) error {
 	if _, err := restorationFrom(f.Restore); err != nil {
 		return err
 	}
@@ -241,7 +241,7 @@ func refusing(mark string) restoration {
 	}
 }
 
-func (n *Namespace) unfenceValidator(ctx context.Context, f record.Fence) error {
+func (n *validators) unfenceValidator(ctx context.Context, f record.Fence) error {
 	return n.untilDone(ctx, n.name+"."+f.Token.Name, func(ctx context.Context) error {
 		if err := n.noteUnfenced(ctx, f.Token, f.To); err != nil {
 			return err
@@ -251,7 +251,7 @@ func (n *Namespace) unfenceValidator(ctx context.Context, f record.Fence) error 
 }
 
 // liftValidator restores the validation that a fence replaced. The end of the fence is noted.
-func (n *Namespace) liftValidator(ctx context.Context, f record.Fence) error {
+func (n *validators) liftValidator(ctx context.Context, f record.Fence) error {
 	tok := f.Token
 	c, err := n.fencedCollection(ctx, tok)
 	if err != nil && tok.ID != "" && (errors.Is(err, record.ErrBroken) || errors.Is(err, record.ErrNotFound)) {
@@ -290,7 +290,7 @@ func (n *Namespace) liftValidator(ctx context.Context, f record.Fence) error {
 }
 
 // pass waits for commands that change the collection's options. It changes nothing.
-func (n *Namespace) pass(ctx context.Context, tok record.Token) error {
+func (n *validators) pass(ctx context.Context, tok record.Token) error {
 	cmd, err := withUUID(bson.D{{Key: "collMod", Value: tok.Name}}, tok)
 	if err != nil {
 		return err
@@ -307,7 +307,7 @@ func (n *Namespace) pass(ctx context.Context, tok record.Token) error {
 // unfenceCopy removes the fence of the collection that has taken the fenced one's name, if it has
 // this fence. A cluster that moves or reshards a collection creates another one with the same
 // options, and so does $out. Without this the application's writes would fail for good.
-func (n *Namespace) unfenceCopy(ctx context.Context, f record.Fence) error {
+func (n *validators) unfenceCopy(ctx context.Context, f record.Fence) error {
 	c, err := n.collectionNamed(ctx, f.Token.Name)
 	if err != nil || c == nil || c.Type != "collection" {
 		return err
@@ -320,7 +320,7 @@ func (n *Namespace) unfenceCopy(ctx context.Context, f record.Fence) error {
 
 // restoreValidator gives a collection the validation that the fence of the collection noted
 // replaced.
-func (n *Namespace) restoreValidator(ctx context.Context, f record.Fence, tok record.Token, noted string) error {
+func (n *validators) restoreValidator(ctx context.Context, f record.Fence, tok record.Token, noted string) error {
 	// A build refuses collMod, and held writes cannot wait for hours.
 	stopped := make(chan error, 1)
 	go func() { stopped <- n.stopBuilds(ctx, tok.Name) }()
@@ -352,7 +352,7 @@ func (n *Namespace) restoreValidator(ctx context.Context, f record.Fence, tok re
 
 // setValidator replaces validator, level and action, with a majority. Unset values become the
 // defaults, which have the same meaning.
-func (n *Namespace) setValidator(ctx context.Context, tok record.Token, r restoration) error {
+func (n *validators) setValidator(ctx context.Context, tok record.Token, r restoration) error {
 	// collMod changes only the given fields, so give all three.
 	if r.Validator == nil {
 		r.Validator = mustMarshal(bson.D{})
@@ -377,7 +377,7 @@ func (n *Namespace) setValidator(ctx context.Context, tok record.Token, r restor
 }
 
 // noteUnfenced records that a fence is removed. Callers do this before they remove it.
-func (n *Namespace) noteUnfenced(ctx context.Context, tok record.Token, to string) error {
+func (n *validators) noteUnfenced(ctx context.Context, tok record.Token, to string) error {
 	set := bson.D{{Key: "name", Value: tok.Name}}
 	if tok.ID != "" {
 		set = append(set, bson.E{Key: "id", Value: tok.ID})
@@ -401,4 +401,16 @@ func mustMarshal(d bson.D) bson.Raw {
 		panic(err)
 	}
 	return b
+}
+
+// moderate reports whether a collection accepts documents that its validator refuses if they were
+// there before the validator (validationLevel moderate). The source may hold such documents, and
+// they are copied as they are.
+func (n *validators) moderate(ctx context.Context, tok record.Token) (bool, error) {
+	text, err := n.validatorOf(ctx, tok)
+	if err != nil {
+		return false, err
+	}
+	validation, err := restorationFrom(text)
+	return validation.Level == "moderate", err
 }

@@ -37,7 +37,7 @@ func viewPipeline(mark string) bson.A {
 	return bson.A{bson.D{{Key: "$match", Value: bson.D{{Key: "$comment", Value: fencePrefix + mark}}}}}
 }
 
-func (n *Namespace) fenceView(ctx context.Context, f record.Fence) error {
+func (n *Fences) fenceView(ctx context.Context, f record.Fence) error {
 	uuid, err := collectionUUID(f.Token.ID)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (n *Namespace) fenceView(ctx context.Context, f record.Fence) error {
 // viewPlacement is placement, but also checks the old name after the rename. It creates the view if
 // it is missing: the operations of an applyOps replicate separately, and a primary can die between
 // them.
-func (n *Namespace) viewPlacement(ctx context.Context, f record.Fence, uuid bson.Binary) (placement, error) {
+func (n *Fences) viewPlacement(ctx context.Context, f record.Fence, uuid bson.Binary) (placement, error) {
 	at, err := n.placement(ctx, f, uuid)
 	if err != nil || !at.moved || at.old != nil && at.old.Type == "view" && at.old.fenceMark() == f.To {
 		return at, err
@@ -117,7 +117,7 @@ func (n *Namespace) viewPlacement(ctx context.Context, f record.Fence, uuid bson
 	return at, permanent(fmt.Errorf("the name %q is taken by another %s: %w", f.Token.Name, now.old.Type, record.ErrTaken))
 }
 
-func (n *Namespace) unfenceView(ctx context.Context, f record.Fence) error {
+func (n *Fences) unfenceView(ctx context.Context, f record.Fence) error {
 	uuid, err := collectionUUID(f.Token.ID)
 	if err != nil {
 		return err
@@ -170,19 +170,19 @@ func (n *Namespace) unfenceView(ctx context.Context, f record.Fence) error {
 }
 
 // viewStands reports whether a fence's view, of this fence or another, has the kind's own name.
-func (n *Namespace) viewStands(ctx context.Context, f record.Fence) (bool, error) {
+func (n *Fences) viewStands(ctx context.Context, f record.Fence) (bool, error) {
 	own, err := n.collectionNamed(ctx, f.Token.Name)
 	return own != nil && own.Type == "view" && own.fenceMark() != "", err
 }
 
 // renameOverView gives a hidden collection a name that an earlier fence's view has.
-func (n *Namespace) renameOverView(ctx context.Context, f record.Fence) error {
+func (n *Fences) renameOverView(ctx context.Context, f record.Fence) error {
 	return n.unview(ctx, f.To, f.Token.Name, f.To)
 }
 
 // unview removes a view and renames a collection in one step. If the collection is missing, nothing
 // changes. Callers find out what happened by looking at the names.
-func (n *Namespace) unview(ctx context.Context, view, from, to string) error {
+func (n *Fences) unview(ctx context.Context, view, from, to string) error {
 	if err := n.noBuilds(ctx, from); err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (n *Namespace) unview(ctx context.Context, view, from, to string) error {
 	return err
 }
 
-func (n *Namespace) renameOp(from, to string) bson.D {
+func (n *Fences) renameOp(from, to string) bson.D {
 	return n.commandOp(bson.D{
 		{Key: "renameCollection", Value: n.name + "." + from},
 		{Key: "to", Value: n.name + "." + to},
@@ -205,7 +205,7 @@ func (n *Namespace) renameOp(from, to string) bson.D {
 	})
 }
 
-func (n *Namespace) unviewOp(view string) bson.D {
+func (n *Fences) unviewOp(view string) bson.D {
 	return bson.D{
 		{Key: "op", Value: "d"},
 		{Key: "ns", Value: n.name + ".system.views"},
@@ -215,12 +215,12 @@ func (n *Namespace) unviewOp(view string) bson.D {
 
 // repointOps point a fence's view at another collection. They remove the view and make it anew: change
 // streams of the database fail for good at an update of its definition ("assertion value.h").
-func (n *Namespace) repointOps(view, on, mark string) bson.A {
+func (n *Fences) repointOps(view, on, mark string) bson.A {
 	return bson.A{n.unviewOp(view), n.viewOp(view, on, mark)}
 }
 
 // viewOp returns the operation that creates a fence's view with a mark.
-func (n *Namespace) viewOp(view, on, mark string) bson.D {
+func (n *Fences) viewOp(view, on, mark string) bson.D {
 	return n.commandOp(bson.D{
 		{Key: "create", Value: view},
 		{Key: "viewOn", Value: on},
@@ -233,7 +233,7 @@ func (n *Namespace) viewOp(view, on, mark string) bson.D {
 // find nothing. done is false if no such view shows the collection.
 //
 // A late command finds no collection with the old name, which is never used twice.
-func (n *Namespace) renameUnderView(ctx context.Context, f record.Fence) (done bool, err error) {
+func (n *Fences) renameUnderView(ctx context.Context, f record.Fence) (done bool, err error) {
 	if _, _, hidden := record.KindOfPhysical(f.Token.Name); !hidden || !f.Token.Fixed {
 		return false, nil
 	}
@@ -261,13 +261,13 @@ func (n *Namespace) renameUnderView(ctx context.Context, f record.Fence) (done b
 // viewMove is the rename of a collection that a fence's view shows.
 type viewMove struct{ from, to, view, mark string }
 
-func (n *Namespace) moveOps(m viewMove) bson.A {
+func (n *Fences) moveOps(m viewMove) bson.A {
 	return append(bson.A{n.existsOp(m.from, bson.NewObjectID(), bson.D{}), n.renameOp(m.from, m.to)}, n.repointOps(m.view, m.to, m.mark)...)
 }
 
 // moveUnderViews renames collections and points their views at the new names. Callers find out what
 // happened by looking at the names.
-func (n *Namespace) moveUnderViews(ctx context.Context, moves []viewMove) (struct{}, error) {
+func (n *Fences) moveUnderViews(ctx context.Context, moves []viewMove) (struct{}, error) {
 	ops := make(bson.A, 0, 4*len(moves))
 	for _, m := range moves {
 		ops = append(ops, n.moveOps(m)...)
@@ -284,7 +284,7 @@ func (n *Namespace) moveUnderViews(ctx context.Context, moves []viewMove) (struc
 
 // finishMove points the fence's view at the new name of a collection, if it still shows the former
 // one: the server can end moveUnderViews after the rename and before the view.
-func (n *Namespace) finishMove(ctx context.Context, f record.Fence) error {
+func (n *Fences) finishMove(ctx context.Context, f record.Fence) error {
 	_, _, was := record.KindOfPhysical(f.Token.Name)
 	if _, _, is := record.KindOfPhysical(f.To); !was || !is || !f.Token.Fixed {
 		return nil
@@ -307,7 +307,7 @@ const probeLimit = 70 * time.Second
 // probeView tries a fence and its removal on a scratch collection. It returns the reason why view
 // fences are not possible here, or an error if it could not find out. A fence kills transactions in
 // its way; a probe waits for their end.
-func (n *Namespace) probeView(ctx context.Context) (*record.UnsupportedError, error) {
+func (n *Fences) probeView(ctx context.Context) (*record.UnsupportedError, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
 	for {
@@ -323,7 +323,7 @@ func (n *Namespace) probeView(ctx context.Context) (*record.UnsupportedError, er
 
 // awaitTransactions waits until no open transaction would hold up a command for its whole wait.
 // Trying the command instead would stall the server each time.
-func (n *Namespace) awaitTransactions(ctx context.Context) error {
+func (n *Fences) awaitTransactions(ctx context.Context) error {
 	const every = 250 * time.Millisecond
 	warned := false
 	for {
@@ -350,7 +350,7 @@ func (n *Namespace) awaitTransactions(ctx context.Context) error {
 	}
 }
 
-func (n *Namespace) tryView(ctx context.Context) (*record.UnsupportedError, error) {
+func (n *Fences) tryView(ctx context.Context) (*record.UnsupportedError, error) {
 	refused := &record.UnsupportedError{What: "fence class view in " + n.name}
 	mongos, err := n.isMongos(ctx)
 	if err != nil {
@@ -395,7 +395,7 @@ func (n *Namespace) tryView(ctx context.Context) (*record.UnsupportedError, erro
 	return nil, nil
 }
 
-func (n *Namespace) refuseView(refused *record.UnsupportedError, err error) (*record.UnsupportedError, error) {
+func (n *Fences) refuseView(refused *record.UnsupportedError, err error) (*record.UnsupportedError, error) {
 	if worthRepeating(err) {
 		return nil, err
 	}

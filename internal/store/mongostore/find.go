@@ -106,7 +106,7 @@ func (o readOptions) tooOld(at bson.Timestamp) error {
 const afterWait = 20 * time.Second
 
 // runFind sends a find, the first command of a cursor.
-func (n *Namespace) runFind(ctx context.Context, command []byte, o readOptions) (bson.Raw, error) {
+func (n *Records) runFind(ctx context.Context, command []byte, o readOptions) (bson.Raw, error) {
 	// Only such a read can wait for a time in the future.
 	if o.snapshot && o.at.IsZero() && !o.after.IsZero() {
 		var cancel context.CancelFunc
@@ -118,7 +118,7 @@ func (n *Namespace) runFind(ctx context.Context, command []byte, o readOptions) 
 
 // find runs a find command to its end and yields each document. The bytes belong to the caller. ctx
 // must hold the session that getMore needs. find returns the time of the snapshot.
-func (n *Namespace) find(ctx context.Context, p place, command []byte, o readOptions, yield func(doc []byte) error) (bson.Timestamp, error) {
+func (n *Records) find(ctx context.Context, p place, command []byte, o readOptions, yield func(doc []byte) error) (bson.Timestamp, error) {
 	what := "find " + p.coll
 	raw, err := n.runFind(ctx, command, o)
 	if err != nil {
@@ -157,7 +157,7 @@ func (n *Namespace) find(ctx context.Context, p place, command []byte, o readOpt
 }
 
 // findKeys finds documents by key, in several commands if necessary.
-func (n *Namespace) findKeys(ctx context.Context, p place, keys []record.Key, o readOptions, yield func(doc []byte) error) error {
+func (n *Records) findKeys(ctx context.Context, p place, keys []record.Key, o readOptions, yield func(doc []byte) error) error {
 	_, err := n.findSelected(ctx, p, selection{keys: keys}, o, yield)
 	return err
 }
@@ -168,7 +168,7 @@ type selection struct {
 	prefixes []string
 }
 
-func (n *Namespace) findSelected(ctx context.Context, p place, s selection, o readOptions, yield func(doc []byte) error) (bson.Timestamp, error) {
+func (n *Records) findSelected(ctx context.Context, p place, s selection, o readOptions, yield func(doc []byte) error) (bson.Timestamp, error) {
 	buf := getBuffer()
 	defer putBuffer(buf)
 	at := o.at

@@ -46,7 +46,7 @@ const nudgeMark = "nudge"
 
 // Follow opens the changes of a target's collections after a position. The caller closes the
 // stream.
-func (n *Namespace) Follow(ctx context.Context, from record.Position, toks record.Tokens) (record.Stream, error) {
+func (n *Feed) Follow(ctx context.Context, from record.Position, toks record.Tokens) (record.Stream, error) {
 	if from.IsZero() {
 		return nil, errors.New("follow: no position")
 	}
@@ -237,7 +237,7 @@ func (f *follower) settle(batch *record.ChangeBatch) {
 }
 
 // Nudge writes a mark that every stream of Follow reads, so that idle streams advance soon.
-func (n *Namespace) Nudge(ctx context.Context) error {
+func (n *Feed) Nudge(ctx context.Context) error {
 	err := n.db.RunCommand(ctx, bson.D{
 		{Key: "update", Value: marksCollection},
 		{Key: "updates", Value: bson.A{bson.D{

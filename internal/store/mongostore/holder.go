@@ -13,7 +13,7 @@ import (
 // holder adds the record that holds the value to the refusal by a unique index. The caller may have
 // to write the two records together. If the holder cannot be found, the error stays as it is. The
 // holder may be in the same transaction, or gone.
-func (n *Namespace) holder(ctx context.Context, j *job, r *refusal) error {
+func (n *Records) holder(ctx context.Context, j *job, r *refusal) error {
 	if !r.conflict {
 		return r.err
 	}

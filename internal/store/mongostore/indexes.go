@@ -19,57 +19,8 @@ const (
 	codeIndexKeySpecsConflict = 86
 )
 
-// listedIndex is an entry of listIndexes.
-type listedIndex struct {
-	name     string
-	spec     bson.Raw
-	building bool
-	build    string // which build, if it is being built
-}
-
-// listIndexes lists the indexes of a token's collection, including those under construction.
-func (n *Namespace) listIndexes(ctx context.Context, tok record.Token) ([]listedIndex, error) {
-	cmd := bson.D{{Key: "listIndexes", Value: tok.Name}, {Key: "cursor", Value: bson.D{}}}
-	// Without this option, an index under construction looks complete.
-	cursor, err := n.db.RunCommandCursor(ctx, append(cmd, bson.E{Key: "includeIndexBuildInfo", Value: true}))
-	if hasCode(err, codeUnknownField, codeInvalidOptions, codeAPIStrict) {
-		cursor, err = n.db.RunCommandCursor(ctx, cmd) // a server that does not report builds
-	}
-	// A missing collection is a definite answer, so do not retry.
-	if hasCode(err, codeNamespaceNotFound) {
-		return nil, permanent(fmt.Errorf("list indexes: %w: %w", record.ErrNotFound, err))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list indexes: %w", err)
-	}
-	var entries []bson.Raw
-	if err := cursor.All(ctx, &entries); err != nil {
-		return nil, fmt.Errorf("list indexes: %w", err)
-	}
-	out := make([]listedIndex, 0, len(entries))
-	for _, e := range entries {
-		out = append(out, listedFrom(e))
-	}
-	return out, nil
-}
-
-// listedFrom reads an entry of listIndexes. Without build information, the entry is the index
-// specification itself.
-func listedFrom(entry bson.Raw) listedIndex {
-	ix := listedIndex{spec: entry}
-	if spec, ok := entry.Lookup("spec").DocumentOK(); ok {
-		ix.spec = spec
-		ix.building = !entry.Lookup("indexBuildInfo").IsZero()
-		if _, data, ok := entry.Lookup("indexBuildInfo", "buildUUID").BinaryOK(); ok {
-			ix.build = string(data)
-		}
-	}
-	ix.name, _ = ix.spec.Lookup("name").StringValueOK()
-	return ix
-}
-
 // indexesOf returns the specifications of the complete indexes, except _id.
-func (n *Namespace) indexesOf(ctx context.Context, tok record.Token) ([]bson.Raw, error) {
+func (n *Collections) indexesOf(ctx context.Context, tok record.Token) ([]bson.Raw, error) {
 	listed, err := n.indexed.ask(ctx, tok.Name)
 	if err != nil {
 		return nil, err
@@ -86,7 +37,7 @@ func (n *Namespace) indexesOf(ctx context.Context, tok record.Token) ([]bson.Raw
 // BuildIndexes builds the missing indexes of a kind. It returns when they are complete, and may be
 // repeated. The command carries the token's UUID. Otherwise, if a switch has taken the name away,
 // the server would create a new collection.
-func (n *Namespace) BuildIndexes(ctx context.Context, tok record.Token, kind record.KindSpec) error {
+func (n *Collections) BuildIndexes(ctx context.Context, tok record.Token, kind record.KindSpec) error {
 	specs, err := indexSpecs(kind)
 	if err == nil {
 		err = n.untilDone(ctx, "", func(ctx context.Context) error { return n.ensureIndexes(ctx, tok, specs) })
@@ -100,7 +51,7 @@ func (n *Namespace) BuildIndexes(ctx context.Context, tok record.Token, kind rec
 // ensureIndexes builds the missing indexes and returns when all are complete. The server decides
 // whether an existing index is the declared one, because it knows the meaning of its defaults. Only
 // the seconds of TTL indexes may differ; Expire changes those.
-func (n *Namespace) ensureIndexes(ctx context.Context, tok record.Token, specs []bson.D) error {
+func (n *Collections) ensureIndexes(ctx context.Context, tok record.Token, specs []bson.D) error {
 	if len(specs) == 0 {
 		return nil
 	}
@@ -166,7 +117,7 @@ func asListed(specs []bson.D, listed []listedIndex) []bson.D {
 
 // differentIndex names the existing index that differs from a declared one, and the difference. The
 // server names neither, so differentIndex tries each declared index alone.
-func (n *Namespace) differentIndex(ctx context.Context, tok record.Token, specs []bson.D, listed []listedIndex, err error) error {
+func (n *Collections) differentIndex(ctx context.Context, tok record.Token, specs []bson.D, listed []listedIndex, err error) error {
 	for _, spec := range asListed(specs, listed) {
 		name, _ := lookup(spec, "name").(string)
 		i := slices.IndexFunc(listed, func(ix listedIndex) bool { return ix.name == name })

@@ -6,14 +6,9 @@ import (
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"dbcontroller.dev/record"
 )
-
-// labelMark is in the validator of a label, and therefore in the server's details of a refusal:
-// {$or: [a tombstone, {$expr: {$eq: ["dbc-label", ""]}}, the label ...]}.
-const labelMark = "dbc-label"
 
 // labelled returns the validator that requires a label. It compares the first bytes of a field bit
 // by bit, because MongoDB has no operator for bytes.
@@ -45,30 +40,18 @@ func labelled(l record.Label) bson.Raw {
 	return mustMarshal(bson.D{{Key: "$or", Value: rules}})
 }
 
-// isLabel reports whether a validator is a label's.
-func isLabel(validator bson.Raw) bool {
-	text, _ := validator.Lookup("$or", "1", "$expr", "$eq", "0").StringValueOK()
-	return text == labelMark
-}
-
-// byLabel reports whether a label's validator refused a write.
-func byLabel(we mongo.WriteError) bool {
-	text, _ := we.Details.Lookup("details", "clausesNotSatisfied", "1", "details", "specifiedAs", "$expr", "$eq", "0").StringValueOK()
-	return text == labelMark
-}
-
 // Require makes the label the validator of the collections. It returns once a majority has all
 // validators. The level is moderate: existing documents without the label may be written again, but
 // no new one appears. A transaction that began before the change and writes after it conflicts with
 // the change. A transaction that wrote before the change blocks it, and is ended.
-func (n *Namespace) Require(ctx context.Context, toks []record.Token, l record.Label) error {
+func (n *Collections) Require(ctx context.Context, toks []record.Token, l record.Label) error {
 	if err := n.require(ctx, toks, l); err != nil {
 		return fmt.Errorf("require label in %s: %w", n.location, withPrivilege(err))
 	}
 	return nil
 }
 
-func (n *Namespace) require(ctx context.Context, toks []record.Token, l record.Label) error {
+func (n *Collections) require(ctx context.Context, toks []record.Token, l record.Label) error {
 	if len(toks) == 0 {
 		return nil
 	}
@@ -95,7 +78,7 @@ func (n *Namespace) require(ctx context.Context, toks []record.Token, l record.L
 			continue
 		}
 		err := n.untilDone(ctx, n.name+"."+tok.Name, func(ctx context.Context) error {
-			return n.setValidator(ctx, tok, restoration{Validator: want, Level: "moderate"})
+			return n.fences.setValidator(ctx, tok, restoration{Validator: want, Level: "moderate"})
 		})
 		// The name was renamed or replaced since the listing.
 		if hasCode(err, codeUUIDMismatch, codeNamespaceNotFound) {
@@ -106,11 +89,11 @@ func (n *Namespace) require(ctx context.Context, toks []record.Token, l record.L
 		}
 	}
 	// A node may still lose what it lists, unless a majority has it.
-	return n.confirmMajority(ctx)
+	return n.fences.confirmMajority(ctx)
 }
 
 // mayLabel refuses a collection that has its own validator, a fence, or another UUID.
-func (n *Namespace) mayLabel(tok record.Token, c *collection) error {
+func (n *Collections) mayLabel(tok record.Token, c *collection) error {
 	if tok.Fixed {
 		return &record.UnsupportedError{What: "label of " + tok.Name, Reason: "it has a fixed-name kind, whose application may write anything"}
 	}

@@ -8,6 +8,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 	"go.uber.org/zap"
 
 	"dbcontroller.dev/record"
@@ -44,10 +46,10 @@ func (l *leftOpen) take() []*mongo.Session {
 	return taken
 }
 
-// EndTransactions ends the transactions that former left open because no server answered. n has
+// endTransactions ends the transactions that former left open because no server answered. n has
 // another login of the same user, or is former itself. If it fails, it keeps the sessions for the
 // next call; the server ends their transactions after a minute.
-func (n *Namespace) EndTransactions(ctx context.Context, former *Namespace) error {
+func (n *Conn) endTransactions(ctx context.Context, former *Conn) error {
 	left := former.left.take()
 	if len(left) == 0 {
 		return nil
@@ -71,8 +73,8 @@ func (n *Namespace) EndTransactions(ctx context.Context, former *Namespace) erro
 }
 
 // endLeft ends the transactions that this namespace itself left open. Errors are only logged.
-func (n *Namespace) endLeft(ctx context.Context) {
-	if err := n.EndTransactions(ctx, n); err != nil {
+func (n *Conn) endLeft(ctx context.Context) {
+	if err := n.endTransactions(ctx, n); err != nil {
 		n.log.Debug("cannot end transactions", zap.Error(err))
 	}
 }
@@ -82,4 +84,12 @@ func (n *Namespace) endLeft(ctx context.Context) {
 func unanswered(err error) bool {
 	return err != nil && (isContext(err) || loginRefused(err) || neverSent(err) ||
 		mongo.IsNetworkError(err) || mongo.IsTimeout(err) || errors.Is(err, record.ErrUnknown))
+}
+
+// neverSent reports whether a command never left this process.
+func neverSent(err error) bool {
+	var selection topology.ServerSelectionError
+	var queue topology.WaitQueueTimeoutError
+	var cleared driver.RetryablePoolError // no connection: another's login failed, for example
+	return errors.As(err, &selection) || errors.As(err, &queue) || errors.As(err, &cleared)
 }

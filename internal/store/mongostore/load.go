@@ -14,7 +14,7 @@ import (
 // record.Applier for what it guarantees. A managed kind's document contains its guard. Load writes
 // no guard for a fixed-name kind, because a second document and a transaction for each record would
 // cost more than half of the speed.
-func (n *Namespace) Load(ctx context.Context, b record.Batch) ([]record.Result, error) {
+func (n *Records) Load(ctx context.Context, b record.Batch) ([]record.Result, error) {
 	j, results, groups, err := n.prepare(ctx, b)
 	if err != nil {
 		return nil, fmt.Errorf("load: %w", err)
@@ -26,7 +26,7 @@ func (n *Namespace) Load(ctx context.Context, b record.Batch) ([]record.Result, 
 	return results, nil
 }
 
-func (n *Namespace) loadGroups(ctx context.Context, j *job, groups []int, results []record.Result) error {
+func (n *Records) loadGroups(ctx context.Context, j *job, groups []int, results []record.Result) error {
 	commands := make(map[string]*writeCommand, len(j.kinds))
 	defer func() {
 		for _, c := range commands {
@@ -63,7 +63,7 @@ func (n *Namespace) loadGroups(ctx context.Context, j *job, groups []int, result
 	return nil
 }
 
-func (n *Namespace) insertPart(ctx context.Context, c *writeCommand, part *writePart, results []record.Result) error {
+func (n *Records) insertPart(ctx context.Context, c *writeCommand, part *writePart, results []record.Result) error {
 	what := "insert " + c.place.coll
 	_, err := n.run(ctx, c.finish(part))
 	if err == nil {

@@ -93,3 +93,7 @@ func (ls *lookups[A]) run(ctx context.Context) {
 		close(l.done)
 	}
 }
+
+// looksAtOnce bounds the collections that are checked at once. Writes are held meanwhile: hundreds
+// of checks in sequence take too long, and so does opening hundreds of connections.
+const looksAtOnce = 16

@@ -16,6 +16,12 @@ import (
 // ownerCollection holds a database's records about itself (docs/formats.md). The role readWrite
 // suffices for it. No kind's options or validators apply to its documents, and they stay when the
 // kinds are renamed.
+// Owners keeps the marks by which deployments own databases and collections.
+type Owners struct {
+	*Conn
+	validators *validators
+}
+
 const ownerCollection = "dbc_owner"
 
 // Values and prefixes of _id in ownerCollection, its format, and the attempts of a claim.
@@ -46,11 +52,11 @@ func (d ownerDoc) owner() record.Owner {
 }
 
 // owners returns the collection of ownership marks, with majority reads and writes.
-func (n *Namespace) owners() *mongo.Collection { return n.db.Collection(ownerCollection) }
+func (n *Owners) owners() *mongo.Collection { return n.db.Collection(ownerCollection) }
 
 // Identity returns the identity of the cluster and of the database. Each part is empty if it is
 // unknown.
-func (n *Namespace) Identity(ctx context.Context) (record.Identity, error) {
+func (n *Owners) Identity(ctx context.Context) (record.Identity, error) {
 	var d ownerDoc
 	err := n.owners().FindOne(ctx, bson.D{{Key: "_id", Value: ownerDatabase}}).Decode(&d)
 	if err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
@@ -67,7 +73,7 @@ func (n *Namespace) Identity(ctx context.Context) (record.Identity, error) {
 }
 
 // Identify creates the identity of the database if it has none, and returns it.
-func (n *Namespace) Identify(ctx context.Context) (record.Identity, error) {
+func (n *Owners) Identify(ctx context.Context) (record.Identity, error) {
 	// Concurrent callers must agree, so only the first one sets the identity.
 	_, err := n.owners().UpdateByID(ctx, ownerDatabase, bson.D{{Key: "$setOnInsert", Value: bson.D{
 		{Key: "format", Value: ownerFormat}, {Key: "identity", Value: rand.Text()},
@@ -80,7 +86,7 @@ func (n *Namespace) Identify(ctx context.Context) (record.Identity, error) {
 
 // clusterID returns the replicaSetId, or the clusterId of a sharded cluster. It is empty if the
 // privileges do not allow reading it.
-func (n *Namespace) clusterID(ctx context.Context) (string, error) {
+func (n *Owners) clusterID(ctx context.Context) (string, error) {
 	mongos, err := n.isMongos(ctx)
 	if err != nil {
 		return "", err
@@ -115,7 +121,7 @@ func (n *Namespace) clusterID(ctx context.Context) (string, error) {
 }
 
 // Marks returns the marks of all namespaces in the database.
-func (n *Namespace) Marks(ctx context.Context) ([]record.Mark, error) {
+func (n *Owners) Marks(ctx context.Context) ([]record.Mark, error) {
 	docs, err := n.ownerDocs(ctx, ownerNamespace)
 	if err != nil {
 		return nil, err
@@ -130,7 +136,7 @@ func (n *Namespace) Marks(ctx context.Context) ([]record.Mark, error) {
 // ownerDocs returns the documents whose _id begins with a prefix. It retries temporary errors.
 // Clients read here which key encrypts their writes, and an election or a changed login must not
 // fail those.
-func (n *Namespace) ownerDocs(ctx context.Context, prefix string) ([]ownerDoc, error) {
+func (n *Owners) ownerDocs(ctx context.Context, prefix string) ([]ownerDoc, error) {
 	// The least string after all strings with the prefix.
 	end := prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1)
 	var docs []ownerDoc
@@ -163,7 +169,7 @@ func ownerID(o record.Owner) string { return ownerNamespace + o.Deployment + "/"
 
 // PutMark replaces the mark with revision m.Rev, or inserts the first one if that is 0. It returns
 // record.ErrMismatch if the stored revision differs, and ErrUnknown if the outcome is unknown.
-func (n *Namespace) PutMark(ctx context.Context, m record.Mark) error {
+func (n *Owners) PutMark(ctx context.Context, m record.Mark) error {
 	what := "write the mark of " + m.Owner.String()
 	doc := ownerDoc{
 		ID: ownerID(m.Owner), Format: ownerFormat, Deployment: m.Owner.Deployment, Version: m.Owner.Version,
@@ -195,7 +201,7 @@ func (n *Namespace) PutMark(ctx context.Context, m record.Mark) error {
 // Claim records the owner of a kind's collection. It inserts two documents, one for the collection
 // and one for the kind's name, and either can be claimed only once. Repeating a claim is safe.
 // record.OwnedError reports another owner.
-func (n *Namespace) Claim(ctx context.Context, tok record.Token, owner record.Owner) error {
+func (n *Owners) Claim(ctx context.Context, tok record.Token, owner record.Owner) error {
 	what := "claim " + tok.Name
 	kind := ownerDoc{
 		ID: ownerKind + tok.Kind, Format: ownerFormat, Deployment: owner.Deployment, Version: owner.Version,
@@ -227,7 +233,7 @@ func (n *Namespace) Claim(ctx context.Context, tok record.Token, owner record.Ow
 
 // claim inserts a document, unless the owner has it already. It replaces a document of the same
 // owner for a collection that no longer exists.
-func (n *Namespace) claim(ctx context.Context, d ownerDoc, same func(has ownerDoc) bool) error {
+func (n *Owners) claim(ctx context.Context, d ownerDoc, same func(has ownerDoc) bool) error {
 	// Others may claim and release between the insert and the read.
 	for range claimTryLimit {
 		_, err := n.owners().InsertOne(ctx, d)
@@ -266,7 +272,7 @@ func (n *Namespace) claim(ctx context.Context, d ownerDoc, same func(has ownerDo
 		if !errors.Is(err, record.ErrNotFound) {
 			return err
 		}
-		if err := n.carryRestore(ctx, has.Collection, d.Collection); err != nil {
+		if err := n.validators.carryRestore(ctx, has.Collection, d.Collection); err != nil {
 			return err
 		}
 		// In one step, so that the kind always has an owner.
@@ -283,7 +289,7 @@ func (n *Namespace) claim(ctx context.Context, d ownerDoc, same func(has ownerDo
 
 // claimOver moves the claim of a fixed-name kind from the collection has to the one that now has
 // the kind's name. With several callers, or after a crash halfway, the claim of the kind decides.
-func (n *Namespace) claimOver(ctx context.Context, d ownerDoc, has string) error {
+func (n *Owners) claimOver(ctx context.Context, d ownerDoc, has string) error {
 	uuid, err := collectionUUID(d.Collection)
 	if err != nil {
 		return err
@@ -295,7 +301,7 @@ func (n *Namespace) claimOver(ctx context.Context, d ownerDoc, has string) error
 	if under == nil || !under.is(uuid) {
 		return fmt.Errorf("collection %s does not have the name %s now: %w", d.Collection, d.Kind, record.ErrMismatch)
 	}
-	if err := n.carryRestore(ctx, has, d.Collection); err != nil {
+	if err := n.validators.carryRestore(ctx, has, d.Collection); err != nil {
 		return err
 	}
 	res, err := n.owners().ReplaceOne(ctx, bson.D{{Key: "_id", Value: d.ID}, {Key: "collection", Value: has}}, d)
@@ -312,13 +318,13 @@ func (n *Namespace) claimOver(ctx context.Context, d ownerDoc, has string) error
 
 // confirmMajority returns nil once a majority has everything that was read, at the real primary.
 // The update matches nothing; only its write concern matters.
-func (n *Namespace) confirmMajority(ctx context.Context) error {
+func (n *Owners) confirmMajority(ctx context.Context) error {
 	_, err := n.owners().UpdateOne(ctx, bson.D{{Key: "_id", Value: bson.NewObjectID()}}, bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: 1}}}})
 	return err
 }
 
 // Claims returns the claims and the current names of the collections.
-func (n *Namespace) Claims(ctx context.Context) ([]record.Claim, error) {
+func (n *Owners) Claims(ctx context.Context) ([]record.Claim, error) {
 	docs, err := n.ownerDocs(ctx, ownerKind)
 	if err != nil || len(docs) == 0 {
 		return nil, err
@@ -367,13 +373,13 @@ func insteadOf(kind string, found []collection, claimed map[string]bool) (id, na
 }
 
 // Release deletes all marks and claims of an owner. It may be repeated.
-func (n *Namespace) Release(ctx context.Context, owner record.Owner) error {
+func (n *Owners) Release(ctx context.Context, owner record.Owner) error {
 	_, err := n.owners().DeleteMany(ctx, bson.D{{Key: "deployment", Value: owner.Deployment}, {Key: "version", Value: owner.Version}})
 	return n.markError("release "+owner.String(), err)
 }
 
 // disclaim deletes the claims of a dropped collection.
-func (n *Namespace) disclaim(ctx context.Context, tok record.Token) error {
+func (n *Owners) disclaim(ctx context.Context, tok record.Token) error {
 	which := bson.D{{Key: "_id", Value: ownerKind + tok.Kind}, {Key: "collection", Value: bson.D{{Key: "$exists", Value: false}}}}
 	if tok.ID != "" {
 		which = bson.D{{Key: "$or", Value: bson.A{
@@ -385,7 +391,7 @@ func (n *Namespace) disclaim(ctx context.Context, tok record.Token) error {
 	return err
 }
 
-func (n *Namespace) markError(what string, err error) error {
+func (n *Owners) markError(what string, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -24,7 +24,7 @@ import (
 // that of the move, or of a collection beside it. Callers accept only a collection that is alone. Nobody can write these events into a log by writing documents.
 
 // Moves reports whether the server recreates collections by itself, as a sharded cluster does.
-func (n *Namespace) Moves(ctx context.Context) (bool, error) {
+func (n *Feed) Moves(ctx context.Context) (bool, error) {
 	mongos, err := n.isMongos(ctx)
 	if err != nil {
 		return false, classify("find out whether the server is sharded", err)
@@ -35,7 +35,7 @@ func (n *Namespace) Moves(ctx context.Context) (bool, error) {
 // Moved follows collections from a position, at which each existed under a name of its kind, to the
 // present. Renames among these names, as of fences, do not matter. now has the token of each collection that either is unchanged or was only moved by the
 // server. broken has the reason for every other kind. Both have no entry for a kind without a UUID.
-func (n *Namespace) Moved(ctx context.Context, from record.Position, toks record.Tokens) (now record.Tokens, broken map[string]string, err error) {
+func (n *Feed) Moved(ctx context.Context, from record.Position, toks record.Tokens) (now record.Tokens, broken map[string]string, err error) {
 	now, broken, err = n.moved(ctx, from, toks)
 	if err != nil {
 		return nil, nil, fmt.Errorf("follow moved collections: %w", err)
@@ -43,7 +43,7 @@ func (n *Namespace) Moved(ctx context.Context, from record.Position, toks record
 	return now, broken, nil
 }
 
-func (n *Namespace) moved(ctx context.Context, from record.Position, toks record.Tokens) (record.Tokens, map[string]string, error) {
+func (n *Feed) moved(ctx context.Context, from record.Position, toks record.Tokens) (record.Tokens, map[string]string, error) {
 	// Read past a majority write of now, so that the events of all that the caller has seen are in.
 	until, err := n.majorityNow(ctx)
 	if err != nil {

@@ -47,7 +47,7 @@ type offending struct {
 // offenders names all documents that an index build cannot accept. The server names none and stops
 // at the first. The search copies the candidates into an empty collection with the same indexes,
 // where the server refuses them one by one.
-func (n *Namespace) offenders(ctx context.Context, tok record.Token, specs []bson.D, cause error) error {
+func (n *Collections) offenders(ctx context.Context, tok record.Token, specs []bson.D, cause error) error {
 	n.offending.mu.Lock()
 	defer n.offending.mu.Unlock()
 	of := fmt.Sprint(tok.ID, specs)
@@ -64,7 +64,7 @@ func (n *Namespace) offenders(ctx context.Context, tok record.Token, specs []bso
 	return &record.ConcealedError{Err: fmt.Errorf("%s: %w", n.offending.text, cause), Text: n.offending.text}
 }
 
-func (n *Namespace) searchOffenders(ctx context.Context, tok record.Token, specs []bson.D) (text string, err error) {
+func (n *Collections) searchOffenders(ctx context.Context, tok record.Token, specs []bson.D) (text string, err error) {
 	// Skip uniqueness: comparing documents with each other is the job of the build itself.
 	specs = slices.Clone(specs)
 	for i, spec := range specs {

@@ -8,7 +8,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller.dev/internal/base/closing"
 	"dbcontroller.dev/record"
 )
 
@@ -91,7 +90,7 @@ func (c *Client) withList(toks record.Tokens, listed []record.Record, also func(
 }
 
 // findList runs the find of a list. It also returns the time of the snapshot.
-func (n *Namespace) findList(ctx context.Context, list record.ListRequest, o readOptions) ([]record.Record, bson.Timestamp, error) {
+func (n part) findList(ctx context.Context, list record.ListRequest, o readOptions) ([]record.Record, bson.Timestamp, error) {
 	p, err := placeOf(list.Token)
 	if err != nil {
 		return nil, o.at, err
@@ -159,20 +158,5 @@ func (c *Client) Since(ctx context.Context, kinds []record.KindSpec, after recor
 	if err != nil {
 		return record.ChangeBatch{}, err
 	}
-	defer closing.Bounded(ctx, opened.Close) //nolint:errcheck // the server ends it by itself
-	s := opened.(*stream)                    //nolint:forcetypeassert // our own
-	var all record.ChangeBatch
-	for {
-		batch, err := s.Next(ctx) // first reply only, so this does not wait
-		if err != nil {
-			return record.ChangeBatch{}, err
-		}
-		all.Changes, all.Wall = append(all.Changes, batch.Changes...), max(all.Wall, batch.Wall)
-		// Nothing is left to read, so the stream has reached the present.
-		if !s.ahead && s.cs.RemainingBatchLength() == 0 && !s.reply.full() {
-			s.advance()
-			all.Pos = record.Position{At: versionOf(s.at)}
-			return all, nil
-		}
-	}
+	return upToNow(ctx, opened)
 }

@@ -136,7 +136,7 @@ func (c *Client) sendAhead(ctx context.Context, toks record.Tokens, list record.
 	}
 }
 
-func (n *Namespace) findAhead(ctx context.Context, tok record.Token, list record.ListRequest, each float64) *ahead {
+func (n part) findAhead(ctx context.Context, tok record.Token, list record.ListRequest, each float64) *ahead {
 	p, err := placeOf(tok)
 	if err != nil {
 		return nil

@@ -39,7 +39,7 @@ const marksCollection = "dbc_marks"
 
 // Position writes a no-op and waits until a majority has it. Every later write of any primary is
 // then after the position, even if the current primary is lost.
-func (n *Namespace) Position(ctx context.Context) (record.Position, error) {
+func (n *Conn) Position(ctx context.Context) (record.Position, error) {
 	at, err := n.majorityNow(ctx)
 	if err != nil {
 		return record.Position{}, fmt.Errorf("position: %w", err)
@@ -58,7 +58,7 @@ func (n *Namespace) Position(ctx context.Context) (record.Position, error) {
 }
 
 // appendNote writes a no-op into the oplog, through mongos into the oplog of every shard.
-func (n *Namespace) appendNote(ctx context.Context, text string, concern bson.D) *mongo.SingleResult {
+func (n *Conn) appendNote(ctx context.Context, text string, concern bson.D) *mongo.SingleResult {
 	return n.admin().RunCommand(ctx, bson.D{
 		{Key: "appendOplogNote", Value: 1},
 		{Key: "data", Value: bson.D{{Key: "dbcontroller", Value: text}}},
@@ -72,7 +72,7 @@ func lacksNotes(err error) bool {
 	return hasCode(err, codeUnauthorized, codeCommandNotFound, codeNotImplemented, codeIllegalOperation, codeAPIStrict)
 }
 
-func (n *Namespace) majorityNow(ctx context.Context) (bson.Timestamp, error) {
+func (n *Conn) majorityNow(ctx context.Context) (bson.Timestamp, error) {
 	concern := bson.D{{Key: "w", Value: "majority"}}
 	majority := bson.E{Key: "writeConcern", Value: concern}
 	raw, err := n.appendNote(ctx, "position of "+n.name, concern).Raw()

@@ -11,6 +11,15 @@ import (
 	"dbcontroller.dev/record"
 )
 
+// Collections creates, describes, changes and drops collections and their indexes.
+type Collections struct {
+	*Conn
+	fences    *Fences
+	offending offending
+}
+
+func newCollections(c *Conn, f *Fences) *Collections { return &Collections{Conn: c, fences: f} }
+
 var _ record.Provisioner = (*Namespace)(nil)
 var _ record.Namespace = (*Namespace)(nil)
 
@@ -27,7 +36,7 @@ var _ record.Namespace = (*Namespace)(nil)
 // the condition that their first field exists, because tombstones have no fields. Records without
 // that field are then not compared with each other. The validator of a managed kind must allow the
 // field "_dbc".
-func (n *Namespace) Provision(ctx context.Context, kind record.KindSpec, name string) (record.Token, error) {
+func (n *Collections) Provision(ctx context.Context, kind record.KindSpec, name string) (record.Token, error) {
 	tok, err := n.provision(ctx, kind, name)
 	if err != nil {
 		return record.Token{}, fmt.Errorf("provision %s.%s: %w", n.name, name, withPrivilege(err))
@@ -35,7 +44,7 @@ func (n *Namespace) Provision(ctx context.Context, kind record.KindSpec, name st
 	return tok, nil
 }
 
-func (n *Namespace) provision(ctx context.Context, kind record.KindSpec, name string) (record.Token, error) {
+func (n *Collections) provision(ctx context.Context, kind record.KindSpec, name string) (record.Token, error) {
 	if err := checkOptions(n.name+"."+name, kind.Shape.Options); err != nil {
 		return record.Token{}, err
 	}
@@ -65,7 +74,7 @@ func (n *Namespace) provision(ctx context.Context, kind record.KindSpec, name st
 }
 
 // ensureCollection returns the collection of a kind, and creates it if it is missing.
-func (n *Namespace) ensureCollection(ctx context.Context, kind record.KindSpec, name string) (*collection, error) {
+func (n *Collections) ensureCollection(ctx context.Context, kind record.KindSpec, name string) (*collection, error) {
 	c, err := n.collectionNamed(ctx, name)
 	if err != nil {
 		return nil, err
@@ -108,7 +117,7 @@ func (n *Namespace) ensureCollection(ctx context.Context, kind record.KindSpec, 
 
 // adopt records an existing collection as ours. It refuses one that has documents and that
 // Provision did not create.
-func (n *Namespace) adopt(ctx context.Context, kind record.KindSpec, c *collection) error {
+func (n *Collections) adopt(ctx context.Context, kind record.KindSpec, c *collection) error {
 	if kind.Fixed && c.Name == kind.Name {
 		return nil
 	}
@@ -132,7 +141,7 @@ func (n *Namespace) adopt(ctx context.Context, kind record.KindSpec, c *collecti
 	return n.noteOurs(ctx, kind, c)
 }
 
-func (n *Namespace) noteOurs(ctx context.Context, kind record.KindSpec, c *collection) error {
+func (n *Collections) noteOurs(ctx context.Context, kind record.KindSpec, c *collection) error {
 	return n.note(ctx, noteProvisioned+c.id(), bson.D{{Key: "$set", Value: bson.D{{Key: "kind", Value: kind.Name}, {Key: "name", Value: c.Name}}}})
 }
 

@@ -62,7 +62,7 @@ func (p *pulse) withoutNote() {
 
 // beat makes every shard write something if a pulse is due. A failure is only logged: the shards'
 // own no-ops come later anyway.
-func (n *Namespace) beat(ctx context.Context) {
+func (n *Conn) beat(ctx context.Context) {
 	due, noNote := n.pulse.due(time.Now())
 	if !due {
 		return
@@ -72,7 +72,7 @@ func (n *Namespace) beat(ctx context.Context) {
 	}
 }
 
-func (n *Namespace) pushShards(ctx context.Context, noNote bool) error {
+func (n *Conn) pushShards(ctx context.Context, noNote bool) error {
 	if !noNote {
 		err := n.appendNote(ctx, "pulse of "+n.name, bson.D{{Key: "w", Value: 1}}).Err()
 		if !lacksNotes(err) {
@@ -97,7 +97,7 @@ func (n *Namespace) pushShards(ctx context.Context, noNote bool) error {
 // tellShards sends every shard a command with the cluster time, as opening a stream does. Each
 // later write of a shard then has a later time. With reach it also waits until a majority of each
 // shard has reached the time; an idle shard writes a no-op for that.
-func (n *Namespace) tellShards(ctx context.Context, at bson.Timestamp, reach bool) error {
+func (n *Conn) tellShards(ctx context.Context, at bson.Timestamp, reach bool) error {
 	concern := bson.D{{Key: "level", Value: "majority"}}
 	if reach {
 		concern = append(concern, bson.E{Key: "afterClusterTime", Value: at})

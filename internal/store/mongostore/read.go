@@ -15,6 +15,14 @@ import (
 	"dbcontroller.dev/record"
 )
 
+// Records reads and writes the records of kinds.
+type Records struct {
+	*Conn
+	fences *Fences
+}
+
+func newRecords(c *Conn, f *Fences) *Records { return &Records{Conn: c, fences: f} }
+
 // selections groups selectors by kind and removes those that others cover, so that no record is
 // found twice.
 func selections(selectors []record.Selector) (map[string]*selection, []string, error) {
@@ -80,7 +88,7 @@ func (s *selection) selects(key record.Key) bool {
 
 // Read returns the selected records of several kinds at one snapshot. The first find chooses the
 // time, not before req.NotBefore.
-func (n *Namespace) Read(ctx context.Context, req record.ReadRequest) (record.Snapshot, error) {
+func (n *Records) Read(ctx context.Context, req record.ReadRequest) (record.Snapshot, error) {
 	byKind, kinds, err := selections(req.Select)
 	if err != nil {
 		return record.Snapshot{}, fmt.Errorf("read: %w", err)
@@ -124,7 +132,7 @@ func (n *Namespace) Read(ctx context.Context, req record.ReadRequest) (record.Sn
 	return snap, nil
 }
 
-func (n *Namespace) readKind(ctx context.Context, tok record.Token, s *selection, o readOptions, guards bool, snap *record.Snapshot) (bson.Timestamp, error) {
+func (n *Records) readKind(ctx context.Context, tok record.Token, s *selection, o readOptions, guards bool, snap *record.Snapshot) (bson.Timestamp, error) {
 	p, err := placeOf(tok)
 	if err != nil {
 		return o.at, err
@@ -203,7 +211,7 @@ var errSnapshot = errors.New("snapshot is not available")
 
 // atSnapshot calls read with a session until it has read at one snapshot not older than notBefore.
 // The first find in read chooses the time.
-func (n *Namespace) atSnapshot(ctx context.Context, notBefore record.Version, read func(context.Context, readOptions) error) error {
+func (n *Records) atSnapshot(ctx context.Context, notBefore record.Version, read func(context.Context, readOptions) error) error {
 	session, err := n.client.StartSession(options.Session().SetCausalConsistency(false))
 	if err != nil {
 		return fmt.Errorf("start session: %w", err)

@@ -12,7 +12,7 @@ import (
 
 // Reshape drops indexes and, for a fixed-name kind, changes options. Its commands carry the token's
 // UUID, so that a late one changes no other collection. It may be repeated.
-func (n *Namespace) Reshape(ctx context.Context, tok record.Token, kind record.KindSpec, drop []string) error {
+func (n *Collections) Reshape(ctx context.Context, tok record.Token, kind record.KindSpec, drop []string) error {
 	err := n.untilDone(ctx, "", func(ctx context.Context) error {
 		for _, name := range drop {
 			if err := n.dropIndex(ctx, tok, name); err != nil {
@@ -30,7 +30,7 @@ func (n *Namespace) Reshape(ctx context.Context, tok record.Token, kind record.K
 	return nil
 }
 
-func (n *Namespace) dropIndex(ctx context.Context, tok record.Token, name string) error {
+func (n *Collections) dropIndex(ctx context.Context, tok record.Token, name string) error {
 	listed, err := n.listIndexes(ctx, tok)
 	if err != nil {
 		return err
@@ -45,7 +45,7 @@ func (n *Namespace) dropIndex(ctx context.Context, tok record.Token, name string
 	return reshaped(n.change(ctx, n.db, cmd))
 }
 
-func (n *Namespace) changeOptions(ctx context.Context, tok record.Token, kind record.KindSpec) error {
+func (n *Collections) changeOptions(ctx context.Context, tok record.Token, kind record.KindSpec) error {
 	c, err := n.collectionNamed(ctx, tok.Name)
 	switch {
 	case err != nil:
@@ -78,16 +78,4 @@ func reshaped(err error) error {
 		return permanent(fmt.Errorf("%w: %w", record.ErrNotFound, err))
 	}
 	return err
-}
-
-// moderate reports whether a collection accepts documents that its validator refuses if they were
-// there before the validator (validationLevel moderate). The source may hold such documents, and
-// they are copied as they are.
-func (n *Namespace) moderate(ctx context.Context, tok record.Token) (bool, error) {
-	text, err := n.validatorOf(ctx, tok)
-	if err != nil {
-		return false, err
-	}
-	validation, err := restorationFrom(text)
-	return validation.Level == "moderate", err
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/zap"
@@ -20,9 +19,6 @@ import (
 //
 // If a later version takes the name, opening it replaces this view like the view of a fence.
 
-// retiredMark begins the mark of such a view.
-const retiredMark = "retired/"
-
 // retiredPipeline fails when the server prepares it, because the text is not a number. The error
 // quotes the text.
 func retiredPipeline(f record.Fence, said string) bson.A {
@@ -32,11 +28,6 @@ func retiredPipeline(f record.Fence, said string) bson.A {
 	}}}}
 }
 
-// retired reports whether the collection is the view of a completed version.
-func (c collection) retired() bool {
-	return c.Type == "view" && strings.HasPrefix(c.fenceMark(), retiredMark)
-}
-
 // CloseName gives clients that still use a kind's own name an error with the text said. f.To is the
 // name that the collection has from now on, or had. The fence f.Ends can no longer be set or
 // repaired afterwards. CloseName may be repeated. It does nothing while the collection itself has
@@ -44,7 +35,7 @@ func (c collection) retired() bool {
 //
 // CloseName sets aside and returns collections that others created under the name, as Uphold does.
 // A collection whose UUID is in known belongs to another kind and is left alone.
-func (n *Namespace) CloseName(ctx context.Context, f record.Fence, said string, known []string) (found []record.Breach, err error) {
+func (n *Fences) CloseName(ctx context.Context, f record.Fence, said string, known []string) (found []record.Breach, err error) {
 	own := f.Token.Kind
 	// An open transaction's writes under the name belong to no version. If its client left it open,
 	// it would block 'complete' until the server ends it after a minute.

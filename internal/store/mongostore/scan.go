@@ -18,7 +18,7 @@ const (
 // Scan returns the next page of a range in key order, with one find on the index of _id. The next
 // page's cursor is the _id of the first record left out, which stays valid if that record is
 // deleted. req.Limit is 1000 by default and at most 100000.
-func (n *Namespace) Scan(ctx context.Context, req record.ScanRequest) (record.Page, error) {
+func (n *Records) Scan(ctx context.Context, req record.ScanRequest) (record.Page, error) {
 	p, err := placeOf(req.Token)
 	if err != nil {
 		return record.Page{}, fmt.Errorf("scan: %w", err)
@@ -46,7 +46,7 @@ func (n *Namespace) Scan(ctx context.Context, req record.ScanRequest) (record.Pa
 	return page, nil
 }
 
-func (n *Namespace) scanPage(ctx context.Context, p place, req record.ScanRequest, o readOptions) (record.Page, error) {
+func (n *Records) scanPage(ctx context.Context, p place, req record.ScanRequest, o readOptions) (record.Page, error) {
 	rs := recordSet{kind: req.Token.Kind, fixed: req.Token.Fixed, guards: req.Guards}
 	next, at, err := n.scan(ctx, p, req.Range, req.Limit, o, rs.grow, rs.add)
 	if err != nil {
@@ -65,7 +65,7 @@ var (
 // scan yields at most limit documents of a range. It returns the cursor of the first one that it
 // did not yield, nil if there is none. The size of a reply (16 MiB) limits it as well. If grow is
 // not nil, scan first calls it with the number of documents.
-func (n *Namespace) scan(ctx context.Context, p place, r record.Range, limit int, o readOptions,
+func (n *Records) scan(ctx context.Context, p place, r record.Range, limit int, o readOptions,
 	grow func(int), yield func([]byte) error,
 ) (record.Cursor, bson.Timestamp, error) {
 	last := selection{keys: []record.Key{maxKey}}
@@ -98,7 +98,7 @@ func (n *Namespace) scan(ctx context.Context, p place, r record.Range, limit int
 	return next, at, err
 }
 
-func (n *Namespace) scanIndex(ctx context.Context, p place, r record.Range, limit int, o readOptions,
+func (n *Records) scanIndex(ctx context.Context, p place, r record.Range, limit int, o readOptions,
 	grow func(int), yield func([]byte) error,
 ) (record.Cursor, bson.Timestamp, error) {
 	what := "scan " + p.coll
@@ -161,7 +161,7 @@ func (n *Namespace) scanIndex(ctx context.Context, p place, r record.Range, limi
 }
 
 // peek returns the place of an open cursor's next document, nil if there is none.
-func (n *Namespace) peek(ctx context.Context, p place, id int64) (record.Cursor, error) {
+func (n *Records) peek(ctx context.Context, p place, id int64) (record.Cursor, error) {
 	r, err := n.getMore(ctx, p, id, 1)
 	if err != nil {
 		return nil, err
@@ -173,16 +173,6 @@ func (n *Namespace) peek(ctx context.Context, p place, id int64) (record.Cursor,
 		return err
 	})
 	return next, err
-}
-
-// killCursor closes a cursor. Errors are ignored, because the server closes idle cursors itself.
-func (n *Namespace) killCursor(ctx context.Context, p place, id int64) {
-	_, b := bsoncore.AppendDocumentStart(nil)
-	b = bsoncore.AppendStringElement(b, "killCursors", p.coll)
-	b, at := beginElement(b, bson.TypeArray, "cursors")
-	b = bsoncore.AppendInt64Element(b, "0", id)
-	b = endDocument(b, at)
-	_, _ = n.run(ctx, endDocument(b, 0))
 }
 
 func appendScan(dst []byte, p place, r record.Range, limit int, o readOptions) []byte {
@@ -215,7 +205,7 @@ func appendBound(dst []byte, name string, c record.Cursor) []byte {
 // scanMerged is scanPage for a fixed-name kind with guards. It reads documents and side collection
 // entries at one time in key order, and joins them by key. An entry without a document is a
 // tombstone.
-func (n *Namespace) scanMerged(ctx context.Context, p place, req record.ScanRequest, o readOptions) (record.Page, error) {
+func (n *Records) scanMerged(ctx context.Context, p place, req record.ScanRequest, o readOptions) (record.Page, error) {
 	docs, err := n.scanPage(ctx, p, req, o)
 	if err != nil {
 		return record.Page{}, err

@@ -21,7 +21,7 @@ const scratchLimit = 10 * time.Second
 
 // scratch creates a collection with a random name. done drops it under either name that probes give
 // it.
-func (n *Namespace) scratch(ctx context.Context) (c collection, done func(), err error) {
+func (n *probes) scratch(ctx context.Context) (c collection, done func(), err error) {
 	name := scratchName + randomHex()
 	done = func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), scratchLimit)
@@ -83,7 +83,7 @@ func onScratch(ctx context.Context, do func() error) error {
 // renameScratch renames a scratch collection. A rename that gave up waiting may still happen,
 // because mongos only stops waiting and the shards continue. So renameScratch looks at the result,
 // and a retry finds nothing left to do.
-func (n *Namespace) renameScratch(ctx context.Context, from, to string) error {
+func (n *probes) renameScratch(ctx context.Context, from, to string) error {
 	err := doneHere(n.rename(ctx, from, to))
 	if err == nil || hasCode(err, codeUnauthorized) {
 		return err
@@ -116,11 +116,11 @@ func otherUUID() bson.Binary {
 // selfTest checks whether the server refuses commands with a wrong collectionUUID. It tests all
 // four commands, because no version of the stable API contains the option. It returns the reason if
 // the server does not, or an error if it could not find out.
-func (n *Namespace) selfTest(ctx context.Context) (*record.UnsupportedError, error) {
+func (n *probes) selfTest(ctx context.Context) (*record.UnsupportedError, error) {
 	return n.tested.ask(ctx, n.trySelf)
 }
 
-func (n *Namespace) trySelf(ctx context.Context) (*record.UnsupportedError, error) {
+func (n *probes) trySelf(ctx context.Context) (*record.UnsupportedError, error) {
 	c, done, err := n.scratch(ctx)
 	if err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func (n *Namespace) trySelf(ctx context.Context) (*record.UnsupportedError, erro
 
 // wantMismatch sends a command with a wrong collectionUUID. It returns nil, nil if the server
 // refuses it.
-func (n *Namespace) wantMismatch(ctx context.Context, cmd bson.D) (*record.UnsupportedError, error) {
+func (n *probes) wantMismatch(ctx context.Context, cmd bson.D) (*record.UnsupportedError, error) {
 	err := n.db.RunCommand(ctx, cmd).Err()
 	switch {
 	case err == nil:
@@ -174,13 +174,13 @@ func (n *Namespace) wantMismatch(ctx context.Context, cmd bson.D) (*record.Unsup
 	}
 }
 
-func (n *Namespace) lacksUUID(reason string) *record.UnsupportedError {
+func (n *probes) lacksUUID(reason string) *record.UnsupportedError {
 	return &record.UnsupportedError{What: "fence class uuid in " + n.name, Reason: reason}
 }
 
 // checksUUIDs is the part of the self-test without a scratch collection: whether the server
 // understands a find with a collectionUUID. If not, tokens carry no UUID.
-func (n *Namespace) checksUUIDs(ctx context.Context, _ []struct{}) (bool, error) {
+func (n *probes) checksUUIDs(ctx context.Context, _ []struct{}) (bool, error) {
 	lacks, err := n.wantMismatch(ctx, bson.D{
 		{Key: "find", Value: scratchName + "none"}, {Key: "limit", Value: 1}, {Key: "collectionUUID", Value: otherUUID()},
 	})

@@ -10,7 +10,7 @@ import (
 )
 
 // refuseShardKey refuses a collection that is sharded by another key than _id.
-func (n *Namespace) refuseShardKey(ctx context.Context, c *collection, refused func(string) error) error {
+func (n *shards) refuseShardKey(ctx context.Context, c *collection, refused func(string) error) error {
 	key, err := n.shardKey(ctx, c.Name)
 	if err != nil || key == nil {
 		return err
@@ -23,13 +23,13 @@ func (n *Namespace) refuseShardKey(ctx context.Context, c *collection, refused f
 }
 
 // shardKey returns the shard key of a collection, nil if it is not sharded.
-func (n *Namespace) shardKey(ctx context.Context, name string) (bson.Raw, error) {
+func (n *shards) shardKey(ctx context.Context, name string) (bson.Raw, error) {
 	keys, err := n.sharded.ask(ctx, name)
 	return keys[name], err
 }
 
 // shardKeysThere is shardKeys for any server. Only a cluster has shard keys.
-func (n *Namespace) shardKeysThere(ctx context.Context, names []string) (map[string]bson.Raw, error) {
+func (n *shards) shardKeysThere(ctx context.Context, names []string) (map[string]bson.Raw, error) {
 	mongos, err := n.isMongos(ctx)
 	if err != nil || !mongos {
 		return nil, err
@@ -38,7 +38,7 @@ func (n *Namespace) shardKeysThere(ctx context.Context, names []string) (map[str
 }
 
 // shardKeys returns the shard keys of the sharded collections among names.
-func (n *Namespace) shardKeys(ctx context.Context, names ...string) (map[string]bson.Raw, error) {
+func (n *shards) shardKeys(ctx context.Context, names ...string) (map[string]bson.Raw, error) {
 	full := make([]string, len(names))
 	for i, name := range names {
 		full[i] = n.name + "." + name
@@ -82,7 +82,7 @@ func spelled(key bson.Raw) string {
 }
 
 // Sharding returns how a kind's collection is sharded, and whether that can lose records.
-func (n *Namespace) Sharding(ctx context.Context, kind record.KindSpec, name string) (record.Sharding, error) {
+func (n *shards) Sharding(ctx context.Context, kind record.KindSpec, name string) (record.Sharding, error) {
 	s := record.Sharding{Name: n.name + "." + name}
 	fail := func(err error) (record.Sharding, error) {
 		return s, fmt.Errorf("sharding of %s: %w", s.Name, withPrivilege(err))
@@ -118,7 +118,7 @@ const maxKeyAdvice = "MongoDB leaves such a record behind, unseen, when the last
 
 // unmovable returns the collections that are sharded by range and hold a record with the _id
 // MaxKey.
-func (n *Namespace) unmovable(ctx context.Context, toks []record.Token) ([]record.Hindrance, error) {
+func (n *shards) unmovable(ctx context.Context, toks []record.Token) ([]record.Hindrance, error) {
 	mongos, err := n.isMongos(ctx)
 	if err != nil || !mongos {
 		return nil, err
@@ -156,7 +156,7 @@ const maxKeyShards = 100
 // holdsMaxKey reports whether a collection holds a record with the _id MaxKey, including one that
 // stayed on a shard when its range moved. It cannot see a shard without any range of the
 // collection. Tombstones of managed kinds do not count.
-func (n *Namespace) holdsMaxKey(ctx context.Context, name string, fixed bool) (bool, error) {
+func (n *shards) holdsMaxKey(ctx context.Context, name string, fixed bool) (bool, error) {
 	raw, err := n.db.RunCommand(ctx, bson.D{
 		{Key: "find", Value: name},
 		// A condition on _id would go only to the shard that owns the range.

@@ -3,6 +3,7 @@ package mongostore
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -20,7 +21,7 @@ type sideCollections struct {
 }
 
 // ensureSide creates a fixed-name kind's side collection unless it is known to exist.
-func (n *Namespace) ensureSide(ctx context.Context, kind string) error {
+func (n *Conn) ensureSide(ctx context.Context, kind string) error {
 	name := GuardsName(kind)
 	n.sides.mu.Lock()
 	_, known := n.sides.known[name]
@@ -46,8 +47,19 @@ func (n *Namespace) ensureSide(ctx context.Context, kind string) error {
 }
 
 // forgetSide forgets a side collection that was dropped.
-func (n *Namespace) forgetSide(kind string) {
+func (n *Conn) forgetSide(kind string) {
 	n.sides.mu.Lock()
 	defer n.sides.mu.Unlock()
 	delete(n.sides.known, GuardsName(kind))
+}
+
+// forgetSides forgets the side collections of all kinds whose names begin with prefix.
+func (n *Conn) forgetSides(prefix string) {
+	n.sides.mu.Lock()
+	defer n.sides.mu.Unlock()
+	for name := range n.sides.known {
+		if strings.HasPrefix(name, GuardsName(prefix)) {
+			delete(n.sides.known, name)
+		}
+	}
 }

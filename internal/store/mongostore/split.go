@@ -22,7 +22,7 @@ const (
 
 // Split cuts a collection into at most count ranges, at a sorted random sample of its ids of all
 // types. The server sorts, because only it knows the order.
-func (n *Namespace) Split(ctx context.Context, tok record.Token, count int) ([]record.Range, error) {
+func (n *Records) Split(ctx context.Context, tok record.Token, count int) ([]record.Range, error) {
 	whole := []record.Range{{}}
 	if count <= 1 {
 		return whole, nil
@@ -82,14 +82,14 @@ func (n *Namespace) Split(ctx context.Context, tok record.Token, count int) ([]r
 
 // Purge deletes the tombstones of a kind in batches. If a client has created a record over a
 // tombstone, it stays. Purge returns record.ErrFenced for an old token.
-func (n *Namespace) Purge(ctx context.Context, tok record.Token) error {
+func (n *Records) Purge(ctx context.Context, tok record.Token) error {
 	if err := n.purge(ctx, tok); err != nil {
 		return fmt.Errorf("purge %s: %w", tok.Name, err)
 	}
 	return nil
 }
 
-func (n *Namespace) purge(ctx context.Context, tok record.Token) error {
+func (n *Records) purge(ctx context.Context, tok record.Token) error {
 	from, tombstone := tok, bson.E{Key: guardField + ".x", Value: true}
 	if tok.Fixed {
 		from, tombstone = record.Token{Name: GuardsName(tok.Kind)}, bson.E{Key: "x", Value: true}
@@ -139,7 +139,7 @@ func (n *Namespace) purge(ctx context.Context, tok record.Token) error {
 
 // purgeBatch sends one delete. No fence renames the side collection of a fixed-name kind. So the
 // same transaction also reads the kind's collection, which stops a purge with an old token.
-func (n *Namespace) purgeBatch(ctx context.Context, tok record.Token, remove bson.D) error {
+func (n *Records) purgeBatch(ctx context.Context, tok record.Token, remove bson.D) error {
 	if !tok.Fixed {
 		remove = append(remove, bson.E{Key: "writeConcern", Value: majorityWithin(concernWait)})
 		return classifyWrite("delete tombstones", n.db.RunCommand(ctx, remove).Err())
@@ -154,106 +154,4 @@ func (n *Namespace) purgeBatch(ctx context.Context, tok record.Token, remove bso
 		}
 		return classify("delete tombstones", n.db.RunCommand(ctx, remove).Err())
 	})
-}
-
-// Drop removes a collection by its UUID, and the guards of a fixed-name kind. A fence's view under
-// the application's name stays, so that a late writer fails instead of creating a new collection.
-// Drop may be repeated. It returns record.ErrFenced if the collection has another name.
-func (n *Namespace) Drop(ctx context.Context, tok record.Token) error {
-	kill := func(ctx context.Context, ns string) (int, error) {
-		// The server locks the name before it compares the UUID. If another collection has the name
-		// now, do not kill the transactions on that one.
-		c, err := n.collectionNamed(ctx, tok.Name)
-		if err != nil || c == nil || tok.ID != "" && c.id() != tok.ID {
-			return 0, err
-		}
-		return n.killExactHolders(ctx, ns)
-	}
-	err := n.untilDoneBy(ctx, n.name+"."+tok.Name, kill, func(ctx context.Context) error { return n.drop(ctx, tok) })
-	if err != nil {
-		return fmt.Errorf("drop %s.%s: %w", n.name, tok.Name, err)
-	}
-	return nil
-}
-
-func (n *Namespace) drop(ctx context.Context, tok record.Token) error {
-	cmd, err := withUUID(bson.D{{Key: "drop", Value: tok.Name}}, tok)
-	if err != nil {
-		return permanent(err)
-	}
-	mongos, err := n.isMongos(ctx)
-	switch {
-	case err != nil:
-		return err
-	case mongos: // takes longer than its locks, and nobody can name their holders
-		err = n.db.RunCommand(ctx, append(cmd, bson.E{Key: "writeConcern", Value: majorityWithin(concernWait)})).Err()
-	default:
-		// Wait only briefly for locks, so that an abandoned transaction can be killed.
-		err = n.change(ctx, n.db, cmd)
-	}
-	switch {
-	case err == nil || hasCode(err, codeNamespaceNotFound):
-	case hasCode(err, codeUUIDMismatch):
-		// Gone or renamed? Only a missing collection counts as dropped.
-		if name, err := n.Locate(ctx, tok.ID); err == nil {
-			return permanent(fmt.Errorf("collection has the name %q now: %w", name, record.ErrFenced))
-		} else if ctx.Err() != nil {
-			return err
-		}
-	default:
-		return err
-	}
-	if err := n.dropOccupations(ctx, tok); err != nil {
-		return err
-	}
-	if tok.Fixed {
-		if err := n.dropNamed(ctx, GuardsName(tok.Kind)); err != nil {
-			return err
-		}
-		if err := n.dropNamed(ctx, gateOf(tok.Name)); err != nil { // left by a fence that died
-			return err
-		}
-	}
-	if err := n.disclaim(ctx, tok); err != nil {
-		return err
-	}
-	// Delete the notes last: a retry after a crash still finds the rest by them.
-	notes := bson.A{ownOnce(tok)}
-	// Without a UUID, such notes do not exist.
-	if tok.ID != "" {
-		notes = append(notes, noteProvisioned+tok.ID, noteRestore+tok.ID)
-	}
-	return n.deleteMarks(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: notes}}}})
-}
-
-// dropNamed drops the collection or view with a name. A missing one is no error.
-func (n *Namespace) dropNamed(ctx context.Context, name string) error {
-	err := n.db.RunCommand(ctx, bson.D{
-		{Key: "drop", Value: name}, {Key: "writeConcern", Value: majorityWithin(concernWait)},
-	}).Err()
-	if hasCode(err, codeNamespaceNotFound) {
-		return nil
-	}
-	return err
-}
-
-// deleteMarks deletes documents of dbc_marks.
-func (n *Namespace) deleteMarks(ctx context.Context, filter bson.D) error {
-	return n.db.RunCommand(ctx, bson.D{
-		{Key: "delete", Value: marksCollection},
-		{Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: filter}, {Key: "limit", Value: 0}}}},
-		{Key: "writeConcern", Value: majorityWithin(concernWait)},
-	}).Err()
-}
-
-// withUUID adds the UUID of a token to a command. It adds none if the token has none.
-func withUUID(cmd bson.D, tok record.Token) (bson.D, error) {
-	if tok.ID == "" {
-		return cmd, nil
-	}
-	uuid, err := collectionUUID(tok.ID)
-	if err != nil {
-		return nil, err
-	}
-	return append(cmd, bson.E{Key: "collectionUUID", Value: uuid}), nil
 }

@@ -13,7 +13,7 @@ import (
 // Applied, Changed, or Refused. The transaction that writes also reads and compares the records, so
 // a write in between conflicts with it. It compares bytes here, because the server's comparisons
 // miss some differences.
-func (n *Namespace) Swap(ctx context.Context, tok record.Token, swaps []record.Swap) ([]record.Result, error) {
+func (n *Records) Swap(ctx context.Context, tok record.Token, swaps []record.Swap) ([]record.Result, error) {
 	what := "swap in " + tok.Name
 	results := make([]record.Result, len(swaps))
 	s := &swapping{ns: n, tok: tok, swaps: swaps, results: results}
@@ -55,7 +55,7 @@ func (n *Namespace) Swap(ctx context.Context, tok record.Token, swaps []record.S
 
 // swapping is one call of Swap.
 type swapping struct {
-	ns      *Namespace
+	ns      *Records
 	tok     record.Token
 	place   place
 	swaps   []record.Swap

@@ -15,7 +15,7 @@ import (
 // collections and notes for them. They are scratch collections of a caller that may have died,
 // without application data. The prefix must begin with "dbc_" and must not match other collections
 // of this package.
-func (n *Namespace) Sweep(ctx context.Context, prefix string) error {
+func (n *Collections) Sweep(ctx context.Context, prefix string) error {
 	err := n.untilDone(ctx, "", func(ctx context.Context) error { return n.sweep(ctx, prefix) })
 	if err != nil {
 		return fmt.Errorf("sweep %s.%s*: %w", n.name, prefix, err)
@@ -24,7 +24,7 @@ func (n *Namespace) Sweep(ctx context.Context, prefix string) error {
 }
 
 // Names returns the names of the collections and views that begin with a prefix.
-func (n *Namespace) Names(ctx context.Context, prefix string) ([]string, error) {
+func (n *Collections) Names(ctx context.Context, prefix string) ([]string, error) {
 	found, err := n.list(ctx, bson.D{{Key: "name", Value: bson.Regex{Pattern: "^" + regexp.QuoteMeta(prefix)}}})
 	if err != nil {
 		return nil, classify("names of collections", err)
@@ -43,7 +43,7 @@ const sweepsAtOnce = 16
 // sweepable begins the names of all scratch collections.
 const sweepable = "dbc_"
 
-func (n *Namespace) sweep(ctx context.Context, prefix string) error {
+func (n *Collections) sweep(ctx context.Context, prefix string) error {
 	// A caller that lost part of its prefix must not drop what kinds need.
 	if !strings.HasPrefix(prefix, sweepable) || slices.ContainsFunc(ours, func(o string) bool {
 		return strings.HasPrefix(o, prefix) || strings.HasPrefix(prefix, o)
@@ -85,15 +85,4 @@ func (n *Namespace) sweep(ctx context.Context, prefix string) error {
 		either = append(either, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: notes}}}})
 	}
 	return n.deleteMarks(ctx, bson.D{{Key: "$or", Value: either}})
-}
-
-// forgetSides forgets the side collections of all kinds whose names begin with prefix.
-func (n *Namespace) forgetSides(prefix string) {
-	n.sides.mu.Lock()
-	defer n.sides.mu.Unlock()
-	for name := range n.sides.known {
-		if strings.HasPrefix(name, GuardsName(prefix)) {
-			delete(n.sides.known, name)
-		}
-	}
 }

@@ -11,13 +11,10 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// codeIndexNotFound is the error of a collMod or dropIndexes for a missing index.
-const codeIndexNotFound = 27
-
 // Expire sets the seconds of TTL indexes, by index name. It returns nil once a majority has the
 // change and the indexes list it. A missing index is no error. The commands carry the token's UUID,
 // so that a late one changes no other collection.
-func (n *Namespace) Expire(ctx context.Context, tok record.Token, seconds map[string]int64) error {
+func (n *Collections) Expire(ctx context.Context, tok record.Token, seconds map[string]int64) error {
 	err := n.untilDone(ctx, "", func(ctx context.Context) error {
 		for _, index := range slices.Sorted(maps.Keys(seconds)) {
 			if err := n.expireIndex(ctx, tok, index, seconds[index]); err != nil {
@@ -34,7 +31,7 @@ func (n *Namespace) Expire(ctx context.Context, tok record.Token, seconds map[st
 
 // expireIndex changes one index, even if it lists the seconds already. A deposed primary may be the
 // only one with that list.
-func (n *Namespace) expireIndex(ctx context.Context, tok record.Token, index string, seconds int64) error {
+func (n *Collections) expireIndex(ctx context.Context, tok record.Token, index string, seconds int64) error {
 	listed, err := n.listIndexes(ctx, tok)
 	if err != nil {
 		return err
@@ -54,7 +51,7 @@ func (n *Namespace) expireIndex(ctx context.Context, tok record.Token, index str
 	return reshaped(n.change(ctx, n.db, cmd))
 }
 
-func (n *Namespace) confirmExpiry(ctx context.Context, tok record.Token, seconds map[string]int64) error {
+func (n *Collections) confirmExpiry(ctx context.Context, tok record.Token, seconds map[string]int64) error {
 	listed, err := n.listIndexes(ctx, tok)
 	if err != nil {
 		return err

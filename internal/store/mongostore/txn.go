@@ -32,7 +32,7 @@ var errAgain = errors.New("transaction must be retried")
 // has killed the session, as fences do. After a while it kills conflicting transactions of
 // processes that have ended. Other errors of body abort the transaction and are returned: nothing
 // was written. record.ErrUnknown means that the commit may have happened.
-func (n *Namespace) transact(ctx context.Context, what string, body func(context.Context) error) (err error) {
+func (n *Conn) transact(ctx context.Context, what string, body func(context.Context) error) (err error) {
 	n.endLeft(ctx) // or this one may wait for its locks
 	session, err := n.client.StartSession(options.Session().SetCausalConsistency(false))
 	if err != nil {
@@ -70,7 +70,7 @@ func (n *Namespace) transact(ctx context.Context, what string, body func(context
 	return err
 }
 
-func (n *Namespace) try(ctx context.Context, session *mongo.Session, what string, body func(context.Context) error) error {
+func (n *Conn) try(ctx context.Context, session *mongo.Session, what string, body func(context.Context) error) error {
 	err := session.StartTransaction(options.Transaction().
 		SetReadConcern(readconcern.Snapshot()).
 		SetWriteConcern(writeconcern.Majority()))
@@ -96,7 +96,7 @@ func (n *Namespace) try(ctx context.Context, session *mongo.Session, what string
 // completed commit again. After a lost answer, only the error that the transaction is gone proves
 // that nothing was written. A refused login or the caller's deadline proves nothing about the
 // earlier attempt.
-func (n *Namespace) commit(ctx context.Context, session *mongo.Session, what string) error {
+func (n *Conn) commit(ctx context.Context, session *mongo.Session, what string) error {
 	unknown := false
 	err := retry(ctx, commitLimit, func() error {
 		err := session.CommitTransaction(ctx)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -142,4 +143,56 @@ func permanent(err error) error {
 		return nil
 	}
 	return backoff.Permanent(err)
+}
+
+func (n *Conn) oneLine(err error) error {
+	var selection topology.ServerSelectionError
+	// Any other error is one line already.
+	if !errors.As(err, &selection) && !errors.Is(err, context.DeadlineExceeded) && !mongo.IsNetworkError(err) {
+		return withPrivilege(err)
+	}
+	var reasons []string
+	for _, s := range selection.Desc.Servers {
+		if s.LastError != nil {
+			reasons = append(reasons, fmt.Sprintf("%s: %v", s.Addr, rootOf(s.LastError)))
+		}
+	}
+	switch {
+	case len(reasons) > 0:
+		return fmt.Errorf("no primary can be reached (%s)", strings.Join(reasons, "; "))
+	case len(selection.Desc.Servers) > 0:
+		return errors.New("the replica set has no primary")
+	default:
+		return fmt.Errorf("no answer in time: %w", err)
+	}
+}
+
+func rootOf(err error) error {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err
+		}
+		err = inner
+	}
+}
+
+const readRetryLimit = 15 * time.Second
+
+// reading retries a read after temporary errors. Repeating a read is always safe.
+func reading(ctx context.Context, read func() error) error {
+	return retry(ctx, readRetryLimit, func() error {
+		err := read()
+		// The token will not become valid again: report a fence at once.
+		if err == nil || ctx.Err() != nil || hasCode(err, codeUUIDMismatch) || !readAgain(err) {
+			return permanent(err)
+		}
+		return err
+	})
+}
+
+// readAgain excludes errors that only fences retry, lock timeouts and lookups by name, and a result
+// beyond the bound of the read, which the next attempt would read for nothing.
+func readAgain(err error) bool {
+	return !errors.Is(err, record.ErrTooLarge) && (worthRepeating(err) || hasCode(err, codeSnapshotUnavailable)) && !isContext(err) && !hasCode(err, codeNamespaceNotFound, codeMaxTimeExpired)
 }

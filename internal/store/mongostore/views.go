@@ -14,7 +14,7 @@ const viewDepth = 100
 
 // Views returns the views of applications, each with the collections and views that it reads. Views
 // of fences are left out. It costs one listCollections.
-func (n *Namespace) Views(ctx context.Context) ([]record.View, error) {
+func (n *Collections) Views(ctx context.Context) ([]record.View, error) {
 	found, err := n.list(ctx, bson.D{{Key: "type", Value: "view"}})
 	if err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 
 // abandon leaves a transaction open that has written a document, as a process of a name
 // does that is killed. MongoDB keeps it for a minute.
-func (b *bench) abandon(t *testing.T, app, coll string, id any) *mongo.Session {
+func abandon(t *testing.T, b *bench, app, coll string, id any) *mongo.Session {
 	t.Helper()
 	c, err := mongo.Connect(options.Client().ApplyURI(b.uri).SetAppName(app))
 	if err != nil {
@@ -45,7 +45,7 @@ func (b *bench) abandon(t *testing.T, app, coll string, id any) *mongo.Session {
 func TestApplyEndsWhatWasAbandoned(t *testing.T) {
 	b := newBench(t)
 	tok := b.managed(t, record.Shape{})
-	killed := b.abandon(t, b.app, tok.Name, "a")
+	killed := abandon(t, b, b.app, tok.Name, "a")
 	start := time.Now()
 	res, err := b.Apply(t.Context(), record.Batch{Tokens: record.Tokens{"things": tok}, Epoch: 1, Groups: []record.GroupWrite{{
 		Group: "a", Version: version(9), Writes: []record.Write{{Kind: "things", Key: record.StringKey("a"), Doc: doc("a", 2)}},
@@ -64,7 +64,7 @@ func TestApplyEndsWhatWasAbandoned(t *testing.T) {
 func TestViewFenceEndsTransactionsElsewhere(t *testing.T) {
 	b := newBench(t)
 	tok := b.fixed(t, "orders")
-	b.abandon(t, "another application", "elsewhere", 1)
+	abandon(t, b, "another application", "elsewhere", 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	if err := b.Fence(ctx, record.Fence{Class: record.FenceView, Token: tok, To: "orders.n1"}); err != nil {
@@ -77,8 +77,8 @@ func TestViewFenceEndsTransactionsElsewhere(t *testing.T) {
 func TestProbeWaitsForTransactions(t *testing.T) {
 	b := newBench(t)
 	tok := b.fixed(t, "orders")
-	b.abandon(t, b.app, "elsewhere", 1)
-	other := b.abandon(t, "another application", "elsewhere", 2)
+	abandon(t, b, b.app, "elsewhere", 1)
+	other := abandon(t, b, "another application", "elsewhere", 2)
 	committed := make(chan error, 1)
 	go func() {
 		timer := time.NewTimer(time.Second)

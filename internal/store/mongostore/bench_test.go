@@ -60,11 +60,11 @@ func BenchmarkLoad(b *testing.B) {
 	copiers := []struct {
 		name  string
 		fixed bool
-		page  func(ctx context.Context, src, dst record.Token, r record.Range) (record.Range, bool, error)
+		page  func(ctx context.Context, e *engine, src, dst record.Token, r record.Range) (record.Range, bool, error)
 	}{
-		{"raw", true, e.copyRaw},
-		{"managed", false, e.copyPage},
-		{"fixed", true, e.copyPage},
+		{"raw", true, copyRaw},
+		{"managed", false, copyPage},
+		{"fixed", true, copyPage},
 	}
 	for _, c := range copiers {
 		b.Run(c.name, func(b *testing.B) {
@@ -74,7 +74,9 @@ func BenchmarkLoad(b *testing.B) {
 				name := fmt.Sprintf("%s.n%d", c.name, i)
 				dst := e.collection(c.name, name, c.fixed)
 				b.StartTimer()
-				copyRanges(b, ranges, func(ctx context.Context, r record.Range) (record.Range, bool, error) { return c.page(ctx, src, dst, r) })
+				copyRanges(b, ranges, func(ctx context.Context, r record.Range) (record.Range, bool, error) {
+					return c.page(ctx, e, src, dst, r)
+				})
 				b.StopTimer()
 				if n, err := e.coll(dst).EstimatedDocumentCount(b.Context()); err != nil || n != benchDocs {
 					b.Fatalf("%d documents, %v", n, err)
@@ -92,7 +94,7 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
-func (e *engine) copyPage(ctx context.Context, src, dst record.Token, r record.Range) (record.Range, bool, error) {
+func copyPage(ctx context.Context, e *engine, src, dst record.Token, r record.Range) (record.Range, bool, error) {
 	page, err := e.ns.Scan(ctx, record.ScanRequest{Token: src, Range: r, Limit: benchPage})
 	if err != nil {
 		return r, false, err
@@ -115,7 +117,7 @@ func (e *engine) copyPage(ctx context.Context, src, dst record.Token, r record.R
 }
 
 // copyRaw copies a whole range with one cursor.
-func (e *engine) copyRaw(ctx context.Context, src, dst record.Token, r record.Range) (record.Range, bool, error) {
+func copyRaw(ctx context.Context, e *engine, src, dst record.Token, r record.Range) (record.Range, bool, error) {
 	session, err := e.ns.client.StartSession(options.Session().SetCausalConsistency(false))
 	if err != nil {
 		return r, false, err

@@ -337,3 +337,60 @@ func byLabel(we mongo.WriteError) bool {
 	text, _ := we.Details.Lookup("details", "clausesNotSatisfied", "1", "details", "specifiedAs", "$expr", "$eq", "0").StringValueOK()
 	return text == labelMark
 }
+
+// asidePrefix begins the names of collections that applications created under the name of a fenced
+// kind. They hold application data and are never dropped unless they are empty.
+const asidePrefix = "dbc_aside."
+
+// onceID returns the _id in dbc_marks of a kind's marker.
+func onceID(tok record.Token, marker string) string {
+	of := tok.ID
+	if of == "" {
+		of = onceKind + tok.Kind
+	}
+	return noteOnce + of + "/" + marker
+}
+
+// fenceMark returns the fence's mark from the description of a collMod. It is empty for another
+// collMod, and for a fence that some shards do not have yet.
+func fenceMark(description bson.Raw) string { return fenceMarkIn(description, 0) }
+
+func fenceMarkIn(description bson.Raw, depth int) string {
+	// A fence's own mark is three levels deep. An event of a hostile server can have millions of
+	// levels. Without a bound, the stack would overflow, and the process would end.
+	const deepest = 50
+	if depth > deepest {
+		return ""
+	}
+	values, err := description.Values()
+	if err != nil {
+		return ""
+	}
+	for _, v := range values {
+		switch v.Type {
+		case bson.TypeString:
+			// A copied mark with "closing" is not yet in force everywhere, so it is no marker.
+			text, _ := v.StringValueOK() // not so for a string without its end
+			if mark, ok := strings.CutPrefix(text, fencePrefix); ok && !strings.HasPrefix(mark, closingMark) {
+				return mark
+			}
+		case bson.TypeEmbeddedDocument, bson.TypeArray:
+			if mark := fenceMarkIn(bson.Raw(v.Value), depth+1); mark != "" {
+				return mark
+			}
+		}
+	}
+	return ""
+}
+
+func lookupString(v bson.RawValue, key string) string {
+	doc, ok := v.DocumentOK()
+	if !ok {
+		return ""
+	}
+	text, _ := doc.Lookup(key).StringValueOK()
+	return text
+}
+
+// onceKind replaces the UUID in a marker's key if tokens have no UUID.
+const onceKind = "kind "

@@ -33,7 +33,7 @@ func (n *Namespace) Check(ctx context.Context) error {
 		return err
 	}
 	if err := n.checkPrivileges(ctx); err != nil {
-		return fmt.Errorf("check %s: %w", n.location, n.reachable(err))
+		return fmt.Errorf("check %s: %w", n.Location(), n.reachable(err))
 	}
 	// A fence works without this privilege, only slower: never fail for it.
 	n.checkKill(ctx)
@@ -45,14 +45,14 @@ func (n *Namespace) checkServer(ctx context.Context) error {
 	defer cancel()
 	hello, err := n.hello(ctx)
 	if err != nil {
-		return fmt.Errorf("check %s: %w", n.location, n.reachable(err))
+		return fmt.Errorf("check %s: %w", n.Location(), n.reachable(err))
 	}
 	// A replica set has a name, and a router identifies itself by a message.
 	set, _ := hello.Lookup("setName").StringValueOK()
 	msg, _ := hello.Lookup("msg").StringValueOK()
 	if set == "" && msg != "isdbgrid" {
 		return &record.UnsupportedError{
-			What: "server at " + n.location,
+			What: "server at " + n.Location(),
 			Reason: "it is a standalone server, without change streams and transactions; " +
 				"start mongod with --replSet rs0, then run rs.initiate() once (one node is enough)",
 		}
@@ -73,12 +73,12 @@ func (n *Namespace) checkChangeStream(ctx context.Context) error {
 	}).Raw()
 	switch {
 	case hasCode(err, codeUnauthorized):
-		return fmt.Errorf("check %s: %w", n.location, missing("changeStream and find on the database", "read", n.name, err))
+		return fmt.Errorf("check %s: %w", n.Location(), missing("changeStream and find on the database", "read", n.name, err))
 	// A server that is busy or starting may still have change streams.
 	case err != nil && worthRepeating(err):
-		return fmt.Errorf("check %s: open change stream: %w", n.location, n.reachable(err))
+		return fmt.Errorf("check %s: open change stream: %w", n.Location(), n.reachable(err))
 	case err != nil:
-		return &record.UnsupportedError{What: "server at " + n.location, Reason: "cannot open change streams: " + err.Error()}
+		return &record.UnsupportedError{What: "server at " + n.Location(), Reason: "cannot open change streams: " + err.Error()}
 	}
 	// Close the cursor now. An idle cursor costs the server resources until it times out.
 	if id, ok := raw.Lookup("cursor", "id").AsInt64OK(); ok && id != 0 {
@@ -152,7 +152,7 @@ func (n *Namespace) checkKill(ctx context.Context) {
 	if err != nil {
 		n.log.Warn("a fence cannot end open transactions and waits for them; "+
 			"grant inprog and killAnySession on the cluster (the role from 'dbcontroller roles' has them)",
-			zap.String("location", n.location), zap.Error(err))
+			zap.String("location", n.Location()), zap.Error(err))
 	}
 }
 

@@ -6,17 +6,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.uber.org/zap/zaptest"
 
-	"dbcontroller.dev/integration/localmongo"
 	"dbcontroller.dev/integration/localmongo/mongotest"
 	"dbcontroller.dev/record"
 )
@@ -148,66 +145,6 @@ func TestClientRefusesWhatItMustNotWrite(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// watched is a client whose answers a test can hold back to do something meanwhile.
-type watched struct {
-	*bench
-	mu    sync.Mutex
-	after map[string]func(failed bool) // by command, taken once
-}
-
-// unreliable is a namespace on a server that takes configureFailPoint.
-func unreliable(t *testing.T) *watched {
-	t.Helper()
-	s := start(t, localmongo.Options{TestCommands: true, Own: true})
-	w := &watched{bench: benchAt(t, s.URI(), "app"), after: map[string]func(bool){}}
-	take := func(command string, failed bool) {
-		w.mu.Lock()
-		f := w.after[command]
-		delete(w.after, command)
-		w.mu.Unlock()
-		if f != nil {
-			f(failed)
-		}
-	}
-	client, err := mongo.Connect(options.Client().ApplyURI(s.URI()).SetAppName("lossy").
-		SetMonitor(&event.CommandMonitor{
-			Succeeded: func(_ context.Context, e *event.CommandSucceededEvent) { take(e.CommandName, false) },
-			Failed:    func(_ context.Context, e *event.CommandFailedEvent) { take(e.CommandName, true) },
-		}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
-	w.Namespace = newNamespace(client, "app", "test", zaptest.NewLogger(t))
-	return w
-}
-
-// fail makes the next command of that name fail once, for the lossy client only.
-func (w *watched) fail(t *testing.T, command string, data ...bson.E) {
-	t.Helper()
-	w.failTimes(t, 1, command, data...)
-}
-
-func (w *watched) failTimes(t *testing.T, times int, command string, data ...bson.E) {
-	t.Helper()
-	err := w.raw.Client().Database("admin").RunCommand(t.Context(), bson.D{
-		{Key: "configureFailPoint", Value: "failCommand"},
-		{Key: "mode", Value: bson.D{{Key: "times", Value: times}}},
-		{Key: "data", Value: append(bson.D{{Key: "failCommands", Value: bson.A{command}}, {Key: "appName", Value: "lossy"}}, data...)},
-	}).Err()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// once does something after the next command of that name has ended, before the client
-// learns of it.
-func (w *watched) once(command string, do func(failed bool)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.after[command] = do
 }
 
 var (
@@ -365,15 +302,15 @@ func TestClientRefusalAfterALostAnswerIsFinal(t *testing.T) {
 	if _, err := w.raw.Collection(tok.Name).UpdateByID(t.Context(), "a", bson.D{{Key: "$set", Value: bson.D{{Key: "n", Value: int32(1)}}}}); err != nil {
 		t.Fatal(err)
 	}
-	if len(c.sessions.free) != 1 {
-		t.Fatalf("%d sessions, want 1", len(c.sessions.free))
+	sessions, numbers := c.FreeSessions()
+	if len(sessions) != 1 {
+		t.Fatalf("%d sessions, want 1", len(sessions))
 	}
-	session := c.sessions.free[0]
 	if late, err = command([]statement{s}); err != nil {
 		t.Fatal(err)
 	}
-	late = append(late, bson.E{Key: "txnNumber", Value: session.number - 1})
-	err = w.Namespace.db.RunCommand(mongo.NewSessionContext(t.Context(), session.session), late).Err()
+	late = append(late, bson.E{Key: "txnNumber", Value: numbers[0] - 1})
+	err = w.Namespace.db.RunCommand(mongo.NewSessionContext(t.Context(), sessions[0]), late).Err()
 	if !hasCode(err, 225) { // TransactionTooOld
 		t.Errorf("the late attempt: %v", err)
 	}
@@ -472,5 +409,23 @@ func TestValidatorModeOfManagedKinds(t *testing.T) {
 	}
 	if err := c.Write(t.Context(), toks, []record.Mutation{creation("gone", 2)}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A transaction of our own client that has begun before the fence either commits
+// before it or is refused whole.
+func TestFenceInsideAClientTransaction(t *testing.T) {
+	b := newBench(t)
+	tok := b.managed(t, record.Shape{})
+	err := b.transact(t.Context(), "test", func(ctx context.Context) error {
+		if err := b.Client().writeRun(ctx, []statement{{Mutation: replacement("a", 7), tok: tok, doc: doc("a", 7)}}); err != nil {
+			return err
+		}
+		return b.Fence(t.Context(), next(tok, "things.n2"))
+	})
+	// The commit meets a killed transaction, the second try the fence.
+	wantErr(t, err, record.ErrFenced)
+	if n := b.docs(t, "things.n2")[0].Lookup("n").AsInt64(); n != 1 {
+		t.Fatalf("the transaction left n = %d", n)
 	}
 }

@@ -13,18 +13,6 @@ import (
 
 var _ record.OnceClient = (*Client)(nil)
 
-// onceKind replaces the UUID in a marker's key if tokens have no UUID.
-const onceKind = "kind "
-
-// onceID returns the _id in dbc_marks of a kind's marker.
-func onceID(tok record.Token, marker string) string {
-	of := tok.ID
-	if of == "" {
-		of = onceKind + tok.Kind
-	}
-	return noteOnce + of + "/" + marker
-}
-
 // CreateOnce creates records together with a marker, in one transaction. It reports false if the
 // marker already exists. Each kind has a document for the marker in dbc_marks. Each call has a
 // number, so that a call with an unknown commit finds out whether the marker is its own.

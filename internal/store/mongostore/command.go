@@ -181,3 +181,12 @@ func appendGetMore(dst []byte, p place, id int64, batch int) []byte {
 	}
 	return endDocument(dst, start)
 }
+
+// mustMarshal marshals literals of this package. It panics on an error.
+func mustMarshal(d bson.D) bson.Raw {
+	b, err := bson.Marshal(d)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}

@@ -34,20 +34,6 @@ func factory(t *testing.T) recordtest.Backend {
 	}
 }
 
-func openSuite(t *testing.T, uri, name string) *Namespace {
-	t.Helper()
-	ns, err := Open(t.Context(), Config{URI: uri, Database: name})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := ns.Close(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
-	return ns
-}
-
 // application writes as any program does that knows the collection's name.
 type application struct{ db *mongo.Database }
 

@@ -2,89 +2,14 @@ package mongostore
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.uber.org/zap/zaptest"
 
-	"dbcontroller.dev/integration/localmongo"
 	"dbcontroller.dev/record"
 )
-
-// replicas is a set of three nodes of which tests reach each one alone.
-type replicas struct {
-	*bench
-	server *localmongo.Server
-	direct []*Namespace
-}
-
-func newReplicas(t *testing.T) *replicas {
-	t.Helper()
-	s := start(t, localmongo.Options{Nodes: 3, TestCommands: true, Own: true})
-	r := &replicas{bench: benchAt(t, s.URI(), "app"), server: s}
-	for _, node := range s.Nodes() {
-		client, err := mongo.Connect(options.Client().
-			ApplyURI("mongodb://" + node.Addr() + "/?directConnection=true&serverSelectionTimeoutMS=2000"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
-		r.direct = append(r.direct, newNamespace(client, "app", node.Addr(), zaptest.NewLogger(t)))
-	}
-	return r
-}
-
-// primary waits until one node, other than not, is primary for writes.
-func (r *replicas) primary(t *testing.T, not int) int {
-	t.Helper()
-	found := -1
-	err := backoff.Retry(func() error {
-		for i, ns := range r.direct {
-			if i == not || r.server.Nodes()[i].Pid() == 0 {
-				continue
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-			hello, err := ns.hello(ctx)
-			cancel()
-			if err != nil {
-				continue
-			}
-			if is, _ := hello.Lookup("isWritablePrimary").BooleanOK(); is {
-				found = i
-				return nil
-			}
-		}
-		return errors.New("no primary")
-	}, backoff.WithContext(backoff.NewConstantBackOff(50*time.Millisecond), t.Context()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return found
-}
-
-// replication stops or continues what the secondaries fetch.
-func (r *replicas) replication(t *testing.T, primary int, on bool) {
-	t.Helper()
-	mode := "alwaysOn"
-	if on {
-		mode = "off"
-	}
-	for i, ns := range r.direct {
-		if i == primary {
-			continue
-		}
-		err := ns.admin().RunCommand(t.Context(), bson.D{{Key: "configureFailPoint", Value: "stopReplProducer"}, {Key: "mode", Value: mode}}).Err()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-}
 
 // TestFenceThatNoMajorityHas: a rename that only the primary has is not confirmed; after
 // that primary is lost the fence is made anew, and holds when the old one comes back.

@@ -10,8 +10,6 @@ import (
 	"dbcontroller.dev/record"
 )
 
-var _ record.Fencer = (*Namespace)(nil)
-
 // Prepare chooses the fence class of a kind and returns the text that Unfence needs.
 //
 // A managed kind gets FenceUUID if the server passes the self-test of collectionUUID. Otherwise its

@@ -171,7 +171,7 @@ func TestWatchStrayCollection(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What is in the kind already does not come from the stray.
-	b.insertStray(t, bson.D{{Key: "_id", Value: "stray"}}, bson.D{{Key: "_id", Value: "two"}})
+	insertStray(t, b, bson.D{{Key: "_id", Value: "stray"}}, bson.D{{Key: "_id", Value: "two"}})
 	var kept *record.KeptError
 	if err := b.Unfence(t.Context(), f); !errors.As(err, &kept) {
 		t.Fatal(err)

@@ -98,7 +98,7 @@ func TestRenameUnderView(t *testing.T) {
 		next.Token.Name = seal.To
 		var err error
 		for _, upholds := range []bool{true, false} { // the view shows no collection after the last one
-			if err := b.applied(t, half(next.Token.Name, next.To)); err != nil && !partly(err) {
+			if err := applied(t, b, half(next.Token.Name, next.To)); err != nil && !partly(err) {
 				t.Fatal(err)
 			}
 			if !upholds {
@@ -112,13 +112,13 @@ func TestRenameUnderView(t *testing.T) {
 			if err != nil || len(found) > 0 {
 				t.Errorf("half %d: upheld: %+v, %v", i, found, err)
 			}
-			next.Token.Name, next.To = b.hiddenName(t, tok), next.To+"0"
+			next.Token.Name, next.To = hiddenName(t, b, tok), next.To+"0"
 		}
 		if err := b.Fence(t.Context(), next); err != nil {
 			t.Fatal(err)
 		}
 		view, err := b.collectionNamed(t.Context(), "orders")
-		if err != nil || view == nil || view.viewOn() != next.To || b.hiddenName(t, tok) != next.To {
+		if err != nil || view == nil || view.viewOn() != next.To || hiddenName(t, b, tok) != next.To {
 			t.Errorf("half %d: the view %+v, %v", i, view, err)
 		}
 		seal = next
@@ -143,7 +143,7 @@ func TestRenameUnderView(t *testing.T) {
 }
 
 // applied is applyOps, repeated while the server is too busy to give it its locks.
-func (b *bench) applied(t *testing.T, ops bson.A) (err error) {
+func applied(t *testing.T, b *bench, ops bson.A) (err error) {
 	t.Helper()
 	waitFor(t, func() bool {
 		err = b.applyOps(t.Context(), ops)
@@ -152,7 +152,7 @@ func (b *bench) applied(t *testing.T, ops bson.A) (err error) {
 	return err
 }
 
-func (b *bench) hiddenName(t *testing.T, tok record.Token) string {
+func hiddenName(t *testing.T, b *bench, tok record.Token) string {
 	t.Helper()
 	name, err := b.Locate(t.Context(), tok.ID)
 	if err != nil {
@@ -203,12 +203,12 @@ func TestPartlyDone(t *testing.T) {
 	b := newBench(t)
 	b.run(t, bson.D{{Key: "create", Value: "orders"}})
 	look := b.existsOp("orders", bson.NewObjectID(), bson.D{})
-	err := b.applied(t, bson.A{look, b.renameOp("orders", "orders.n1"), b.unviewOp("nothing"), b.viewOp("orders", "orders.n1", "orders.n1")})
+	err := applied(t, b, bson.A{look, b.renameOp("orders", "orders.n1"), b.unviewOp("nothing"), b.viewOp("orders", "orders.n1", "orders.n1")})
 	if !partly(err) || !onlyLooked(err, 4, 4) {
 		t.Errorf("all done: %v", err)
 	}
 	look = b.existsOp("orders.n1", bson.NewObjectID(), bson.D{})
-	err = b.applied(t, bson.A{look, look})
+	err = applied(t, b, bson.A{look, look})
 	if !partly(err) || onlyLooked(err, 2, 2) {
 		t.Errorf("not done: %v", err)
 	}
@@ -219,7 +219,7 @@ func TestPartlyDone(t *testing.T) {
 func TestGateWithoutDocument(t *testing.T) {
 	b := newBench(t)
 	f := record.Fence{Class: record.FenceView, Token: b.fixed(t, "orders"), To: "orders.n1"}
-	if err := b.applied(t, bson.A{b.createOp(gateOf(f.To))}); err != nil {
+	if err := applied(t, b, bson.A{b.createOp(gateOf(f.To))}); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Fence(t.Context(), f); err != nil {

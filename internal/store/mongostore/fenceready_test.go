@@ -13,7 +13,7 @@ import (
 )
 
 // viewFences are fences of fixed-name kinds, to names with a seq.
-func (b *bench) viewFences(t *testing.T, count, seq int) (fs []record.Fence) {
+func viewFences(t *testing.T, b *bench, count, seq int) (fs []record.Fence) {
 	t.Helper()
 	for i := range count {
 		tok := b.fixed(t, fmt.Sprintf("orders%d", i))
@@ -22,7 +22,7 @@ func (b *bench) viewFences(t *testing.T, count, seq int) (fs []record.Fence) {
 	return fs
 }
 
-func (b *bench) gatesOf(t *testing.T, fs []record.Fence) (found int) {
+func gatesOf(t *testing.T, b *bench, fs []record.Fence) (found int) {
 	t.Helper()
 	for _, f := range fs {
 		gate, err := b.collectionNamed(t.Context(), gateOf(f.To))
@@ -40,17 +40,17 @@ func (b *bench) gatesOf(t *testing.T, fs []record.Fence) (found int) {
 // none, and leave none. What is not used is taken back, and can be made again.
 func TestReadyFences(t *testing.T) {
 	b := newBench(t)
-	fs := b.viewFences(t, 2*readyAtOnce+1, 1)
+	fs := viewFences(t, b, 2*readyAtOnce+1, 1)
 	moved := record.Fence{Class: record.FenceUUID, Token: b.managed(t, record.Shape{}), To: "things.n2"}
 	for range 2 {
 		if err := b.Ready(t.Context(), append(fs, moved)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if found := b.gatesOf(t, fs); found != len(fs) {
+	if found := gatesOf(t, b, fs); found != len(fs) {
 		t.Fatalf("%d gates, want %d", found, len(fs))
 	}
-	if found := b.gatesOf(t, []record.Fence{moved}); found != 0 {
+	if found := gatesOf(t, b, []record.Fence{moved}); found != 0 {
 		t.Fatal("a fence that has no gate got one")
 	}
 	for range 2 {
@@ -58,7 +58,7 @@ func TestReadyFences(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if found := b.gatesOf(t, fs); found != 0 {
+	if found := gatesOf(t, b, fs); found != 0 {
 		t.Fatalf("%d gates are left", found)
 	}
 	if err := b.Ready(t.Context(), fs); err != nil {
@@ -69,7 +69,7 @@ func TestReadyFences(t *testing.T) {
 			t.Fatalf("the application's insert: %v", err)
 		}
 	}
-	b.gates.do = func(context.Context, []record.Fence) (struct{}, error) {
+	b.GateRounds().do = func(context.Context, []record.Fence) (struct{}, error) {
 		return struct{}{}, permanent(errors.New("a gate is made while writes are held"))
 	}
 	for _, f := range fs {
@@ -80,7 +80,7 @@ func TestReadyFences(t *testing.T) {
 			t.Fatalf("the application's insert behind the fence: %v", err)
 		}
 	}
-	if found := b.gatesOf(t, fs); found != 0 {
+	if found := gatesOf(t, b, fs); found != 0 {
 		t.Fatalf("%d gates are left", found)
 	}
 }
@@ -89,14 +89,14 @@ func TestReadyFences(t *testing.T) {
 // a command of it that comes later still finds no gate.
 func TestReadyComesLate(t *testing.T) {
 	b := newBench(t)
-	fs := b.viewFences(t, 2, 1)
+	fs := viewFences(t, b, 2, 1)
 	if err := b.Unfence(t.Context(), fs[1]); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Ready(t.Context(), fs); !errors.Is(err, errUnfenced) {
 		t.Fatalf("ready for a fence that has ended: %v", err)
 	}
-	if found := b.gatesOf(t, fs[1:]); found != 0 {
+	if found := gatesOf(t, b, fs[1:]); found != 0 {
 		t.Fatal("the gate of a fence that has ended is there")
 	}
 	if _, err := b.throughGate(t.Context(), fs[1]); !hasCode(err, codeNamespaceNotFound) {
@@ -108,7 +108,7 @@ func TestReadyComesLate(t *testing.T) {
 func TestNamesProvedTogether(t *testing.T) {
 	b := newBench(t)
 	var cs []identified
-	for _, f := range b.viewFences(t, 5, 1) {
+	for _, f := range viewFences(t, b, 5, 1) {
 		uuid, err := collectionUUID(f.Token.ID)
 		if err != nil {
 			t.Fatal(err)
@@ -140,7 +140,7 @@ func TestNamesProvedTogether(t *testing.T) {
 func TestProofWaitsForAMajority(t *testing.T) {
 	r := newReplicas(t)
 	var cs []identified
-	for _, f := range r.viewFences(t, 2, 1) {
+	for _, f := range viewFences(t, r.bench, 2, 1) {
 		uuid, err := collectionUUID(f.Token.ID)
 		if err != nil {
 			t.Fatal(err)

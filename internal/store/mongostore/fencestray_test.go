@@ -16,17 +16,17 @@ import (
 
 // strayed is a view fence of which a primary that died has left the rename alone, and the
 // collection that the application's inserts have made meanwhile.
-func (b *bench) strayed(t *testing.T, docs ...any) record.Fence {
+func strayed(t *testing.T, b *bench, docs ...any) record.Fence {
 	t.Helper()
 	f := record.Fence{Class: record.FenceView, Token: b.fixed(t, "orders"), To: "orders.n1"}
 	if err := b.rename(t.Context(), "orders", f.To); err != nil {
 		t.Fatal(err)
 	}
-	b.insertStray(t, docs...)
+	insertStray(t, b, docs...)
 	return f
 }
 
-func (b *bench) insertStray(t *testing.T, docs ...any) {
+func insertStray(t *testing.T, b *bench, docs ...any) {
 	t.Helper()
 	if _, err := b.raw.Collection("orders").InsertMany(t.Context(), docs); err != nil {
 		t.Fatal(err) // acknowledged
@@ -34,7 +34,7 @@ func (b *bench) insertStray(t *testing.T, docs ...any) {
 }
 
 // settled fails the test unless the kind has its name, the documents, and so many strays are left.
-func (b *bench) settled(t *testing.T, f record.Fence, documents, strays int) {
+func settled(t *testing.T, b *bench, f record.Fence, documents, strays int) {
 	t.Helper()
 	if name, err := b.Locate(t.Context(), f.Token.ID); err != nil || name != "orders" {
 		t.Fatalf("located %q, %v", name, err)
@@ -58,7 +58,7 @@ func (b *bench) settled(t *testing.T, f record.Fence, documents, strays int) {
 // TestUnfenceOverAStray: what was acknowledged into the stray is in the kind.
 func TestUnfenceOverAStray(t *testing.T) {
 	b := newBench(t)
-	f := b.strayed(t, bson.D{{Key: "_id", Value: "stray"}}, bson.D{{Key: "_id", Value: 7}},
+	f := strayed(t, b, bson.D{{Key: "_id", Value: "stray"}}, bson.D{{Key: "_id", Value: 7}},
 		bson.D{{Key: "_id", Value: "two"}, {Key: "n", Value: 2}}) // which is there with the same
 	var g errgroup.Group
 	for range 3 { // controllers that do not know of each other
@@ -67,7 +67,7 @@ func TestUnfenceOverAStray(t *testing.T) {
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	b.settled(t, f, 4, 0)
+	settled(t, b, f, 4, 0)
 	if err := b.Unfence(t.Context(), f); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestUnfenceKeepsConflicts(t *testing.T) {
 	if err := b.rename(t.Context(), "orders", f.To); err != nil {
 		t.Fatal(err)
 	}
-	b.insertStray(t, bson.D{{Key: "_id", Value: 1.0}, {Key: "n", Value: "secret"}}, // the key of 1
+	insertStray(t, b, bson.D{{Key: "_id", Value: 1.0}, {Key: "n", Value: "secret"}}, // the key of 1
 		bson.D{{Key: "_id", Value: "other"}, {Key: "n", Value: 2}}, // the unique value of "two"
 		bson.D{{Key: "_id", Value: "fits"}})
 	for range 2 {
@@ -103,7 +103,7 @@ func TestUnfenceKeepsConflicts(t *testing.T) {
 			t.Errorf("%v keeps %v", err, got)
 		}
 	}
-	b.settled(t, f, 3, 1)
+	settled(t, b, f, 3, 1)
 }
 
 // TestUnfenceGoesOnOverAStray: killed at any step, and another collection made under the
@@ -134,7 +134,7 @@ func TestUnfenceGoesOnOverAStray(t *testing.T) {
 			if err := b.rename(t.Context(), "orders", f.To); err != nil {
 				t.Fatal(err)
 			}
-			b.insertStray(t, another)
+			insertStray(t, b, another)
 			return 1
 		},
 		"the kind has its name": func(t *testing.T, b *bench, f record.Fence, stray *collection) int {
@@ -166,7 +166,7 @@ func TestUnfenceGoesOnOverAStray(t *testing.T) {
 			for i := range 2*strayBatch + 50 {
 				docs = append(docs, bson.D{{Key: "_id", Value: fmt.Sprintf("s%03d", i)}})
 			}
-			f := b.strayed(t, docs...)
+			f := strayed(t, b, docs...)
 			if err := b.closeFence(t.Context(), "orders", f.To); err != nil {
 				t.Fatal(err)
 			}
@@ -184,7 +184,7 @@ func TestUnfenceGoesOnOverAStray(t *testing.T) {
 			if err := b.overStray(t.Context(), f.Token, f.To, stray); !hasCode(err, codeNamespaceNotFound) {
 				t.Errorf("late command: %v", err)
 			}
-			b.settled(t, f, 2+len(docs)+more, 0)
+			settled(t, b, f, 2+len(docs)+more, 0)
 		})
 	}
 }
@@ -201,13 +201,13 @@ func TestUnfenceOverAView(t *testing.T) {
 	if err := b.Unfence(t.Context(), f); err != nil {
 		t.Fatal(err)
 	}
-	b.settled(t, f, 2, 0)
+	settled(t, b, f, 2, 0)
 }
 
 // TestUnfenceOverAnotherKind: a collection that is a kind itself is never moved away.
 func TestUnfenceOverAnotherKind(t *testing.T) {
 	b := newBench(t)
-	f := b.strayed(t, bson.D{{Key: "_id", Value: "of the other"}})
+	f := strayed(t, b, bson.D{{Key: "_id", Value: "of the other"}})
 	info, err := b.Describe(t.Context(), record.KindSpec{Name: "orders", Fixed: true}, "orders")
 	if err != nil {
 		t.Fatal(err)
@@ -233,10 +233,10 @@ func TestOpenOverAStray(t *testing.T) {
 	if err := b.Fence(t.Context(), seal); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.applied(t, bson.A{b.unviewOp("orders")}); err != nil {
+	if err := applied(t, b, bson.A{b.unviewOp("orders")}); err != nil {
 		t.Fatal(err)
 	}
-	b.insertStray(t, bson.D{{Key: "_id", Value: "stray"}}, bson.D{{Key: "_id", Value: "two"}})
+	insertStray(t, b, bson.D{{Key: "_id", Value: "stray"}}, bson.D{{Key: "_id", Value: "two"}})
 	open := record.Fence{Token: f.Token, To: "orders", Ends: f.To}
 	open.Token.Name = seal.To
 	for range 2 {
@@ -245,5 +245,5 @@ func TestOpenOverAStray(t *testing.T) {
 			t.Fatalf("error is %v", err)
 		}
 	}
-	b.settled(t, f, 3, 1)
+	settled(t, b, f, 3, 1)
 }

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
@@ -41,8 +39,8 @@ func TestFencesSetTogether(t *testing.T) {
 		}
 	}
 	hold := make(chan struct{})
-	set := b.passes.do
-	b.passes.do = func(ctx context.Context, fs []record.Fence) (struct{}, error) {
+	set := b.PassRounds().do
+	b.PassRounds().do = func(ctx context.Context, fs []record.Fence) (struct{}, error) {
 		<-hold // so that the others come together
 		return set(ctx, fs)
 	}
@@ -52,9 +50,8 @@ func TestFencesSetTogether(t *testing.T) {
 		g.Go(func() error { errs[i] = b.Fence(t.Context(), f); return nil })
 	}
 	waitFor(t, func() bool {
-		b.passes.mu.Lock()
-		defer b.passes.mu.Unlock()
-		return len(b.passes.waiting) == 2 && len(b.passes.waiting[0].asked) == atOnce
+		asked := b.PassRounds().Waiting()
+		return len(asked) == 2 && asked[0] == atOnce
 	})
 	close(hold)
 	_ = g.Wait()
@@ -82,8 +79,8 @@ func TestFenceBesideOneThatFails(t *testing.T) {
 		tok := b.fixed(t, fmt.Sprintf("orders%d", i))
 		fs = append(fs, record.Fence{Class: record.FenceView, Token: tok, To: tok.Name + ".n1"})
 	}
-	set, once := b.passes.do, sync.Once{}
-	b.passes.do = func(ctx context.Context, asked []record.Fence) (struct{}, error) {
+	set, once := b.PassRounds().do, sync.Once{}
+	b.PassRounds().do = func(ctx context.Context, asked []record.Fence) (struct{}, error) {
 		var err error
 		once.Do(func() {
 			err = b.untilDone(ctx, "", func(ctx context.Context) error { return b.closeFence(ctx, fs[2].Token.Name, fs[2].To) })
@@ -98,64 +95,5 @@ func TestFenceBesideOneThatFails(t *testing.T) {
 		if ended := i == 2; ended != errors.Is(err, errUnfenced) || !ended && err != nil {
 			t.Fatalf("fence %d: %v", i, err)
 		}
-	}
-}
-
-// TestRounds: calls that come while one is under way share the next one, which begins after
-// they came; a caller that leaves is not waited for, and no round is longer than it may be.
-func TestRounds(t *testing.T) {
-	var mu sync.Mutex
-	var sizes []int
-	begun, goOn := make(chan struct{}, 10), make(chan error)
-	rs := rounds[int, int]{most: 3, do: func(ctx context.Context, asked []int) (int, error) {
-		begun <- struct{}{}
-		err := <-goOn
-		mu.Lock()
-		defer mu.Unlock()
-		sizes = append(sizes, len(asked))
-		return asked[0], err
-	}}
-	var g errgroup.Group
-	answers := make([]int, 6)
-	ask := func(i int) {
-		g.Go(func() (err error) { answers[i], err = rs.ask(context.Background(), i); return err })
-	}
-	ask(0)
-	<-begun
-	for i := 1; i < 5; i++ {
-		ask(i)
-		waitFor(t, func() bool {
-			rs.mu.Lock()
-			defer rs.mu.Unlock()
-			n := 0
-			for _, r := range rs.waiting {
-				n += len(r.asked)
-			}
-			return n == i
-		})
-	}
-	gone, leave := context.WithCancel(t.Context())
-	leave()
-	if _, err := rs.ask(gone, 5); !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
-	}
-	for range 3 {
-		goOn <- nil
-	}
-	if err := g.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	if want := []int{0, 1, 1, 1, 4, 0}; !slices.Equal(answers, want) || !slices.Equal(sizes, []int{1, 3, 2}) {
-		t.Fatalf("answers %v in rounds of %v", answers, sizes)
-	}
-	failed := errors.New("no")
-	ask(0)
-	select {
-	case goOn <- failed:
-	case <-time.After(time.Minute):
-		t.Fatal("no round was made after the last one had ended")
-	}
-	if err := g.Wait(); !errors.Is(err, failed) {
-		t.Fatal(err)
 	}
 }

@@ -14,10 +14,6 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// asidePrefix begins the names of collections that applications created under the name of a fenced
-// kind. They hold application data and are never dropped unless they are empty.
-const asidePrefix = "dbc_aside."
-
 // Uphold checks a fence and repairs it. It returns the breaches that it found. Collections whose
 // UUID is in known are left alone. A fence that was removed is not an error.
 func (n *Fences) Uphold(ctx context.Context, f record.Fence, known []string) ([]record.Breach, error) {

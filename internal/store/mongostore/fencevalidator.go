@@ -394,15 +394,6 @@ func decided(err error) error {
 	return err
 }
 
-// mustMarshal marshals literals of this package. It panics on an error.
-func mustMarshal(d bson.D) bson.Raw {
-	b, err := bson.Marshal(d)
-	if err != nil {
-		panic(err)
-	}
-	return b
-}
-
 // moderate reports whether a collection accepts documents that its validator refuses if they were
 // there before the validator (validationLevel moderate). The source may hold such documents, and
 // they are copied as they are.

@@ -29,9 +29,6 @@ func TestAnswersOfAnotherForm(t *testing.T) {
 	if mark := fenceMark(bson.Raw("\x0c\x00\x00\x00\x02a\x00\x00\x00\x00\x00\x00")); mark != "" {
 		t.Errorf("a damaged string is the mark %q", mark)
 	}
-	if err := checkOptions("k", raw(bson.D{{Key: "collation", Value: 1}})); err == nil {
-		t.Error("a collation that is a number is served")
-	}
 	for levels, want := range map[int]string{3: "orders.n2", 1000: "", 1_000_000: ""} {
 		if mark := fenceMark(nested(levels, fencePrefix+"orders.n2")); mark != want {
 			t.Errorf("a mark %d levels deep is %q, want %q", levels, mark, want)

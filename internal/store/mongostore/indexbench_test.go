@@ -67,7 +67,7 @@ func BenchmarkIndexes(b *testing.B) {
 			b.StartTimer()
 			start := time.Now()
 			copyRanges(b, ranges, func(ctx context.Context, r record.Range) (record.Range, bool, error) {
-				return e.copyPage(ctx, src, dst, r)
+				return copyPage(ctx, e, src, dst, r)
 			})
 			if way == "after" {
 				from := time.Now()

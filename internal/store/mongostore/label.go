@@ -46,7 +46,7 @@ func labelled(l record.Label) bson.Raw {
 // the change. A transaction that wrote before the change blocks it, and is ended.
 func (n *Collections) Require(ctx context.Context, toks []record.Token, l record.Label) error {
 	if err := n.require(ctx, toks, l); err != nil {
-		return fmt.Errorf("require label in %s: %w", n.location, withPrivilege(err))
+		return fmt.Errorf("require label in %s: %w", n.Location(), withPrivilege(err))
 	}
 	return nil
 }

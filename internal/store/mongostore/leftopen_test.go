@@ -11,7 +11,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"dbcontroller.dev/integration/localmongo"
 	"dbcontroller.dev/record"
@@ -163,21 +162,4 @@ func leaveOpen(t *testing.T, e *engine, l *lossyNet, tok record.Token) (open fun
 			return txn.lsid.Lookup("id").Equal(session.Lookup("id"))
 		})
 	}
-}
-
-// openNamespace opens a namespace until the test ends; nil is the driver's own dialer.
-func openNamespace(t *testing.T, cfg Config, dialer options.ContextDialer) *Namespace {
-	t.Helper()
-	ns, err := open(t.Context(), cfg, dialer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-		defer cancel()
-		if err := ns.Close(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return ns
 }

@@ -5,80 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
-
-	"dbcontroller.dev/record"
 )
-
-// TestDescribedTogether: descriptions of many collections and a look for their index builds, all at
-// once, cost two lists of collections and one list of indexes each. A read that has begun answers
-// no later question.
-func TestDescribedTogether(t *testing.T) {
-	b := newBench(t)
-	const kinds = looksAtOnce + 20
-	toks := make([]record.Token, kinds)
-	for i := range toks {
-		toks[i] = b.fixed(t, fmt.Sprintf("orders%02d", i), bson.E{Key: "validator", Value: bson.D{{Key: "n", Value: bson.D{{Key: "$gt", Value: 0}}}}})
-		b.run(t, bson.D{{Key: "createIndexes", Value: toks[i].Name}, {Key: "indexes", Value: bson.A{
-			bson.D{{Key: "key", Value: bson.D{{Key: "n", Value: 1}}}, {Key: "name", Value: fmt.Sprintf("n%d", i)}},
-		}}})
-	}
-	var lists, reads atomic.Int64
-	names, goOn := make(chan struct{}), make(chan struct{})
-	list, read := b.Namespace.names.do, b.indexed.do
-	b.Namespace.names.do = func(ctx context.Context, asked [][]string) ([]collection, error) {
-		lists.Add(1)
-		<-names
-		return list(ctx, asked)
-	}
-	b.indexed.do = func(ctx context.Context, name string) ([]listedIndex, error) {
-		reads.Add(1)
-		<-goOn
-		return read(ctx, name)
-	}
-	infos := make([]record.Info, kinds)
-	var g errgroup.Group
-	for i, tok := range toks {
-		g.Go(func() (err error) {
-			infos[i], err = b.Describe(t.Context(), record.KindSpec{Name: tok.Kind, Fixed: true}, tok.Name)
-			return err
-		})
-	}
-	waitFor(t, func() bool {
-		b.Namespace.names.mu.Lock()
-		defer b.Namespace.names.mu.Unlock()
-		return len(b.Namespace.names.waiting) == 1 && len(b.Namespace.names.waiting[0].asked) == kinds-1
-	})
-	close(names)
-	queued := func(n int) func() bool {
-		return func() bool {
-			b.indexed.mu.Lock()
-			defer b.indexed.mu.Unlock()
-			return len(b.indexed.queue) == n
-		}
-	}
-	waitFor(t, queued(kinds-looksAtOnce))
-	var builds []record.Hindrance
-	g.Go(func() (err error) { builds, err = b.Hindrances(t.Context(), toks); return err })
-	waitFor(t, queued(kinds)) // those that are being read are read again, the others are shared
-	close(goOn)
-	if err := g.Wait(); err != nil || len(builds) > 0 {
-		t.Fatal(builds, err)
-	}
-	for i, info := range infos {
-		ixs := info.Shape.Indexes
-		if !info.Exists || info.Token != toks[i] || len(ixs) != 1 || record.IndexName(ixs[0]) != fmt.Sprintf("n%d", i) || info.Shape.Options.Lookup("validator").IsZero() {
-			t.Errorf("kind %d is described as %+v", i, info)
-		}
-	}
-	if lists.Load() != 2 || reads.Load() != kinds+looksAtOnce {
-		t.Errorf("%d lists of collections, %d of indexes", lists.Load(), reads.Load())
-	}
-}
 
 // TestLookups: a caller that leaves is not waited for, an error belongs to its collection alone, and
 // one that is stuck delays no other.
@@ -115,7 +45,7 @@ func TestLookups(t *testing.T) {
 		t.Error(err)
 	}
 	close(stuck)
-	waitFor(t, func() bool {
+	await(t, func() bool {
 		ls.mu.Lock()
 		defer ls.mu.Unlock()
 		return ls.running == 0
@@ -142,7 +72,7 @@ func TestLookupsThatNobodyWaitsFor(t *testing.T) {
 	for i := range looksAtOnce {
 		g.Go(func() error { _, err := ls.ask(t.Context(), fmt.Sprint(i)); return err })
 	}
-	waitFor(t, queued(0))
+	await(t, queued(0))
 	gone, leave := context.WithCancel(t.Context())
 	for _, ctx := range []context.Context{gone, gone, t.Context()} {
 		for _, name := range []string{"left", "shared"} {
@@ -156,8 +86,8 @@ func TestLookupsThatNobodyWaitsFor(t *testing.T) {
 			}
 		}
 	}
-	waitFor(t, queued(2))
-	waitFor(t, func() bool { // all five callers have come
+	await(t, queued(2))
+	await(t, func() bool { // all five callers have come
 		ls.mu.Lock()
 		defer ls.mu.Unlock()
 		asking := 0
@@ -167,7 +97,7 @@ func TestLookupsThatNobodyWaitsFor(t *testing.T) {
 		return asking == 5
 	})
 	leave()
-	waitFor(t, queued(1))
+	await(t, queued(1))
 	close(goOn)
 	if err := g.Wait(); err != nil {
 		t.Error(err)

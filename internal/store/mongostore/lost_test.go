@@ -1,11 +1,8 @@
 package mongostore
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
-	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,72 +10,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller.dev/integration/localmongo/mongotest"
 	"dbcontroller.dev/record"
 )
-
-// lossyNet is a network that loses the answers to some commands, after the server has done
-// what they say, or the commands themselves.
-type lossyNet struct {
-	command atomic.Pointer[string]
-	left    atomic.Int64
-	lost    atomic.Int64
-	cuts    atomic.Bool // what is asked does not arrive, either
-	onLoss  atomic.Pointer[func()]
-}
-
-// then has f called with each loss from now on.
-func (l *lossyNet) then(f func()) { l.onLoss.Store(&f) }
-
-func (l *lossyNet) noteLoss() {
-	l.lost.Add(1)
-	if f := l.onLoss.Load(); f != nil {
-		(*f)()
-	}
-}
-
-func (l *lossyNet) lose(command string, times int64) {
-	l.left.Store(times)
-	l.command.Store(&command)
-}
-
-func (l *lossyNet) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, network, address)
-	return &lossyConn{Conn: conn, network: l}, err
-}
-
-type lossyConn struct {
-	net.Conn
-	network *lossyNet
-	lose    atomic.Bool
-}
-
-func (c *lossyConn) Write(b []byte) (int, error) {
-	if command := c.network.command.Load(); command != nil && bytes.Contains(b, []byte(*command)) && c.network.left.Add(-1) >= 0 {
-		if c.network.cuts.Load() {
-			c.network.noteLoss()
-			return 0, io.ErrClosedPipe
-		}
-		c.lose.Store(true)
-	}
-	return c.Conn.Write(b)
-}
-
-func (c *lossyConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if c.lose.Load() && n > 0 {
-		c.network.noteLoss()
-		return 0, io.ErrUnexpectedEOF
-	}
-	return n, err
-}
-
-func newLossyEngine(t *testing.T) (*engine, *lossyNet) {
-	t.Helper()
-	uri, name := mongotest.Database(t)
-	l := new(lossyNet)
-	return &engine{t: t, ns: openNamespace(t, Config{URI: uri, Database: name, AppName: t.Name()}, l)}, l
-}
 
 // TestLostAnswers: a commit whose answers get lost is asked for until it is known, or its
 // end is unknown; an insert without transaction is unknown at once. Applying again then

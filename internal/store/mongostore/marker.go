@@ -395,5 +395,5 @@ func (n *Owners) markError(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s in %s: %w", what, n.location, withPrivilege(err))
+	return fmt.Errorf("%s in %s: %w", what, n.Location(), withPrivilege(err))
 }

@@ -60,13 +60,13 @@ func TestNameUse(t *testing.T) {
 	_ = orders.FindOne(t.Context(), bson.D{}).Err()
 	look("a read", 1, 0)
 
-	if u := b.meets(t, orders); u.Name != "orders" || u.Application != "old-shop" || u.Driver == "" || u.Address != "127.0.0.1" {
+	if u := meets(t, b, orders); u.Name != "orders" || u.Application != "old-shop" || u.Driver == "" || u.Address != "127.0.0.1" {
 		t.Errorf("met %+v", u)
 	}
 }
 
 // meets has a client read and write a collection all the time, until it is met.
-func (b *bench) meets(t *testing.T, at *mongo.Collection) record.NameUser {
+func meets(t *testing.T, b *bench, at *mongo.Collection) record.NameUser {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -114,7 +114,7 @@ func TestNameUsersBehindValidators(t *testing.T) {
 		defer func() { _ = client.Disconnect(context.Background()) }()
 		orders := client.Database(b.raw.Name()).Collection("orders")
 		if want {
-			if u := b.meets(t, orders); u.Name != "orders" || u.Application != name || u.Driver == "" || u.Address != "127.0.0.1" {
+			if u := meets(t, b, orders); u.Name != "orders" || u.Application != name || u.Driver == "" || u.Address != "127.0.0.1" {
 				t.Errorf("met %+v", u)
 			}
 			continue

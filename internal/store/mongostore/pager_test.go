@@ -60,15 +60,15 @@ func TestSentAhead(t *testing.T) {
 			t.Fatalf("after %q: %d records with %d, %d of them different, %v; want %d with %d", after, len(listed), len(with), len(seen), err, limit, want)
 		}
 	}
-	habit := func() habit { return c.habits.of["heads"] }
+	habit := func() Learned { return c.LearnedOf("heads") }
 	list("", 10, 10)
-	if h := habit(); h.kind != "parts" || h.each != 1 {
+	if h := habit(); h.Kind != "parts" || h.Each != 1 {
 		t.Fatalf("learned %+v", h)
 	}
 	quiet := false
 	for range 100 { // whatever else the server writes now and then
 		list("h04", 10, 10)
-		if h := habit(); h.vain == 0 && h.skips == 0 {
+		if h := habit(); h.Vain == 0 && h.Skips == 0 {
 			quiet = true
 		}
 	}
@@ -76,12 +76,12 @@ func TestSentAhead(t *testing.T) {
 		t.Error("nothing that was sent ahead was used")
 	}
 	list("", heads, 20+5*(heads-20))
-	c.habits.sent(record.ListRequest{Token: toks["heads"]}, false)
-	if h := habit(); h.skips == 0 {
+	c.Failed(record.ListRequest{Token: toks["heads"]})
+	if h := habit(); h.Skips == 0 {
 		t.Errorf("after a failure: %+v", h)
 	}
 	list("h19", 10, 50)
-	if _, _, err := c.ListWith(t.Context(), toks, record.ListRequest{Token: toks["heads"]}, func([]record.Record) ([]record.Selector, error) { return nil, nil }); err != nil || habit().kind != "" {
+	if _, _, err := c.ListWith(t.Context(), toks, record.ListRequest{Token: toks["heads"]}, func([]record.Record) ([]record.Selector, error) { return nil, nil }); err != nil || habit().Kind != "" {
 		t.Errorf("what brings nothing: %+v, %v", habit(), err)
 	}
 }

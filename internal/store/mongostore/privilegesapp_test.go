@@ -45,14 +45,14 @@ func applicationsLogin(t *testing.T, root *mongo.Client, uri string) {
 	t.Cleanup(func() { ns.Close(t.Context()) }) //nolint:errcheck // of no interest
 	all := root.Database(db)
 	b := &bench{Namespace: ns, raw: all}
-	fences := map[string]record.Fence{}
+	set := map[string]record.Fence{}
 	for kind, class := range map[string]record.FenceClass{viewed: record.FenceView, checked: record.FenceValidator} {
 		tok := b.fixed(t, kind)
 		_, restore, err := ns.Prepare(t.Context(), tok, class)
 		if err != nil {
 			t.Fatal(err)
 		}
-		fences[kind] = record.Fence{Class: class, Token: tok, To: record.PhysicalName(kind, 1), Restore: restore}
+		set[kind] = record.Fence{Class: class, Token: tok, To: record.PhysicalName(kind, 1), Restore: restore}
 	}
 	owner := record.Owner{Deployment: "services/shop/deployments/eu", Version: "v1"}
 	if err := ns.PutMark(t.Context(), record.Mark{Owner: owner, Body: b.run(t, bson.D{{Key: "ping", Value: 1}})}); err != nil {
@@ -104,7 +104,7 @@ func applicationsLogin(t *testing.T, root *mongo.Client, uri string) {
 	}
 	unreachable(others...)
 
-	for kind, f := range fences {
+	for kind, f := range set {
 		if err := ns.Fence(t.Context(), f); err != nil {
 			t.Fatalf("fence %s: %v", kind, err)
 		}
@@ -145,7 +145,7 @@ func applicationsLogin(t *testing.T, root *mongo.Client, uri string) {
 		}
 	}
 
-	for kind, f := range fences {
+	for kind, f := range set {
 		if f.Renames() {
 			f.Token.Name = f.To
 		}

@@ -29,7 +29,10 @@ func forgedKeyState(t *testing.T, db *mongo.Database, srv *Namespace) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mark := marshaled(t, identity.Mark{Format: identity.Format, Namespace: "n", Keys: state})
+	mark, err := bson.Marshal(identity.Mark{Format: identity.Format, Namespace: "n", Keys: state})
+	if err != nil {
+		t.Fatal(err)
+	}
 	owners := db.Collection(ownerCollection)
 	if _, err := owners.InsertOne(t.Context(), ownerDoc{ID: ownerID(owner), Format: ownerFormat, Deployment: owner.Deployment, Version: owner.Version, Rev: 1, Mark: mark}); err != nil {
 		t.Fatal(err)

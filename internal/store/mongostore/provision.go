@@ -20,9 +20,6 @@ type Collections struct {
 
 func newCollections(c *Conn, f *Fences) *Collections { return &Collections{Conn: c, fences: f} }
 
-var _ record.Provisioner = (*Namespace)(nil)
-var _ record.Namespace = (*Namespace)(nil)
-
 // Provision creates or completes a kind's collection: its options if it is new, its indexes, and
 // the side collection of guards for a fixed-name kind. It returns when the indexes are complete. It
 // may be repeated.

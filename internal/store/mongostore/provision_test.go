@@ -16,11 +16,6 @@ import (
 	"dbcontroller.dev/record"
 )
 
-func uniqueMail(extra ...bson.E) record.Shape {
-	spec := bson.D{{Key: "v", Value: 2}, {Key: "key", Value: bson.D{{Key: "mail", Value: 1}}}, {Key: "name", Value: "mail_1"}, {Key: "unique", Value: true}}
-	return record.Shape{Indexes: []bson.Raw{mustMarshal(append(spec, extra...))}}
-}
-
 func TestUniqueIndexOnExistingDuplicates(t *testing.T) {
 	b := newBench(t)
 	b.run(t, bson.D{{Key: "insert", Value: "people"}, {Key: "documents", Value: bson.A{
@@ -402,19 +397,4 @@ func TestCheckNamesTheMissingPrivilege(t *testing.T) {
 	if _, err := full.db.Collection("orders").InsertOne(t.Context(), bson.D{{Key: "_id", Value: "free"}}); err != nil {
 		t.Errorf("insert after unfence: %v", err)
 	}
-}
-
-// start runs a server of the test's own.
-func start(t *testing.T, o localmongo.Options) *localmongo.Server {
-	t.Helper()
-	s, err := localmongo.Start(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Stop(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
 }

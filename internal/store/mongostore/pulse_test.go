@@ -63,7 +63,7 @@ func TestChangesDoNotWaitForAnIdleShardWithOrdinaryRoles(t *testing.T) {
 		t.Fatal(err)
 	}
 	followQuickly(t, ns)
-	if !ns.pulse.noNote {
+	if !ns.LacksNotes() {
 		t.Error("the user could append notes, so that the other way was not tried")
 	}
 }

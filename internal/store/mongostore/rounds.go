@@ -83,3 +83,13 @@ func (rs *rounds[Q, A]) run(ctx context.Context) {
 		close(r.done)
 	}
 }
+
+// Waiting returns how many questions each round has that has not begun.
+func (rs *rounds[Q, A]) Waiting() (asked []int) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for _, r := range rs.waiting {
+		asked = append(asked, len(r.asked))
+	}
+	return asked
+}

@@ -3,10 +3,6 @@ package mongostore
 import (
 	"context"
 
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.uber.org/zap"
-
 	"dbcontroller.dev/record"
 )
 
@@ -25,36 +21,29 @@ type Namespace struct {
 }
 
 var _ record.Store = (*Namespace)(nil)
+var _ record.Namespace = (*Namespace)(nil)
+var _ record.Provisioner = (*Namespace)(nil)
+var _ record.Fencer = (*Namespace)(nil)
 
 // Open connects to the database and waits until a primary answers. An error that waiting may cure
 // is record.ErrUnavailable. The caller closes the Namespace.
 func Open(ctx context.Context, cfg Config) (*Namespace, error) {
-	return open(ctx, cfg, nil)
-}
-
-// open is Open with a dialer. Nil means the driver's own.
-func open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Namespace, error) {
-	c, err := openConn(ctx, cfg, dialer)
+	c, err := openConn(ctx, cfg, nil)
 	if err != nil {
 		return nil, err
 	}
-	return assemble(c), nil
+	return New(c), nil
 }
 
-// newNamespace returns the namespace of a database. It sends no command.
-func newNamespace(client *mongo.Client, database, location string, log *zap.Logger) *Namespace {
-	return assemble(newConn(client, database, location, log))
-}
-
-// assemble returns the namespace with all its parts.
-func assemble(c *Conn) *Namespace {
+// New returns the namespace of an open connection, with all its parts. It sends no command.
+func New(c *Conn) *Namespace {
 	fences := newFences(c)
 	return &Namespace{Conn: c, Fences: fences, Collections: newCollections(c, fences), Records: newRecords(c, fences), Feed: newFeed(c)}
 }
 
 // Quietly returns the same namespace with Config.Quiet. It shares the connections, which only n
 // closes.
-func (n *Namespace) Quietly() *Namespace { return assemble(n.quietly()) }
+func (n *Namespace) Quietly() *Namespace { return New(n.quietly()) }
 
 // Client returns a client of the namespace. The namespace must stay open while the client is in
 // use. One client serves a whole process.

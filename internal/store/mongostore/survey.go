@@ -20,7 +20,7 @@ func (n *Namespace) Survey(ctx context.Context) (record.Survey, error) {
 		return s, err
 	}
 	fail := func(err error) (record.Survey, error) {
-		return s, fmt.Errorf("survey %s: %w", n.location, n.reachable(err))
+		return s, fmt.Errorf("survey %s: %w", n.Location(), n.reachable(err))
 	}
 	build, err := n.admin().RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Raw()
 	if err != nil {
@@ -135,7 +135,7 @@ func (n *Namespace) surveyUser(ctx context.Context, s *record.Survey) error {
 	}
 	err := n.admin().RunCommand(ctx, bson.D{{Key: "connectionStatus", Value: 1}, {Key: "showPrivileges", Value: true}}).Decode(&status)
 	if err != nil {
-		return fmt.Errorf("survey %s: ask for privileges: %w", n.location, n.reachable(err))
+		return fmt.Errorf("survey %s: ask for privileges: %w", n.Location(), n.reachable(err))
 	}
 	s.Users, s.Actions = len(status.Info.Users) > 0, map[string]bool{}
 	for _, p := range status.Info.Privileges {

@@ -1,7 +1,6 @@
 package mongostore
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -14,66 +13,8 @@ import (
 	"dbcontroller.dev/record"
 )
 
-func (e *engine) position() record.Position {
-	e.t.Helper()
-	pos, err := e.ns.Position(e.ctx())
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	return pos
-}
-
-func (e *engine) watch(from record.Position, kinds ...record.KindSpec) record.Stream {
-	e.t.Helper()
-	s, err := e.ns.Watch(e.t.Context(), from, kinds)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	e.t.Cleanup(func() {
-		if err := s.Close(context.WithoutCancel(e.t.Context())); err != nil {
-			e.t.Error(err)
-		}
-	})
-	return s
-}
-
-// until reads a stream until a change satisfies done, and returns all changes.
-func (e *engine) until(s record.Stream, done func(record.Change) bool) []record.Change {
-	e.t.Helper()
-	var all []record.Change
-	for {
-		batch, err := s.Next(e.ctx())
-		if err != nil {
-			e.t.Fatalf("after %v: %v", all, err)
-		}
-		all = append(all, batch.Changes...)
-		if slices.ContainsFunc(batch.Changes, done) {
-			return all
-		}
-	}
-}
-
 func marker(m string) func(record.Change) bool {
 	return func(c record.Change) bool { return c.Marker == m }
-}
-
-// broken reads a stream until it ends with ErrBroken.
-func (e *engine) broken(s record.Stream) []record.Change {
-	e.t.Helper()
-	var all []record.Change
-	for {
-		batch, err := s.Next(e.ctx())
-		all = append(all, batch.Changes...)
-		if errors.Is(err, record.ErrBroken) {
-			if _, again := s.Next(e.ctx()); !errors.Is(again, record.ErrBroken) {
-				e.t.Errorf("a broken stream went on: %v", again)
-			}
-			return all
-		}
-		if err != nil {
-			e.t.Fatal(err)
-		}
-	}
 }
 
 // TestWatchValidatorMarker: a collMod whose validator is a fence's arrives as a marker,

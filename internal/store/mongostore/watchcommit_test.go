@@ -13,7 +13,7 @@ import (
 )
 
 // transaction inserts n records with ids of so many bytes, all at one time.
-func (e *engine) transaction(tok record.Token, prefix string, n, size int) {
+func transaction(e *engine, tok record.Token, prefix string, n, size int) {
 	e.t.Helper()
 	session, err := e.ns.client.StartSession()
 	if err != nil {
@@ -50,11 +50,11 @@ func TestWatchLargeCommits(t *testing.T) {
 		size = 10_000
 		most = 8 << 20 // of the stream that the test reads
 	)
-	changes := map[string]int{"a": 10, "b": 700, "c": most/size + 100}
+	writes := map[string]int{"a": 10, "b": 700, "c": most/size + 100}
 	s := e.watch(e.position(), record.KindSpec{Name: "m"})
-	s.(*stream).most = most
+	SetMost(s, most)
 	for _, prefix := range []string{"a", "b", "c"} {
-		e.transaction(tok, prefix, changes[prefix], size)
+		transaction(e, tok, prefix, writes[prefix], size)
 	}
 	e.insert(tok, bson.D{{Key: "_id", Value: "end"}})
 	seen := map[record.Key]bool{}
@@ -74,15 +74,15 @@ func TestWatchLargeCommits(t *testing.T) {
 		}
 		t.Logf("batch %d: %d changes, %d bytes, %v", batch, len(b.Changes), held, parts)
 		for _, whole := range []string{"a", "b"} {
-			if n := parts[whole]; n != 0 && n != changes[whole] {
-				t.Errorf("batch %d ends within transaction %s: it has %d of its %d changes", batch, whole, n, changes[whole])
+			if n := parts[whole]; n != 0 && n != writes[whole] {
+				t.Errorf("batch %d ends within transaction %s: it has %d of its %d changes", batch, whole, n, writes[whole])
 			}
 		}
 		if held > most+2*size {
 			t.Errorf("a batch of %d bytes", held)
 		}
 	}
-	if want := changes["a"] + changes["b"] + changes["c"] + 1; len(seen) != want {
+	if want := writes["a"] + writes["b"] + writes["c"] + 1; len(seen) != want {
 		t.Errorf("%d changes, want %d", len(seen), want)
 	}
 }

@@ -1,4 +1,4 @@
-package mongostore
+package mongostore_test
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/store/mongostore/storetest"
 	"dbcontroller.dev/record"
 )
 
@@ -20,7 +21,7 @@ func everyValue(t testing.TB, id any) bson.Raw {
 		}
 		return d
 	}
-	return raw(t, bson.D{
+	return storetest.Raw(t, bson.D{
 		{Key: "_id", Value: id},
 		{Key: "double", Value: 1.5}, {Key: "string", Value: "a\x00b"}, {Key: "doc", Value: bson.D{{Key: "$x", Value: 1}}},
 		{Key: "array", Value: bson.A{1, "two", nil}}, {Key: "bin", Value: bson.Binary{Subtype: 2, Data: []byte{1, 2}}},
@@ -38,29 +39,29 @@ func everyValue(t testing.TB, id any) bson.Raw {
 // TestBytes: every BSON type goes through insert, replacement, scan and read unchanged.
 func TestBytes(t *testing.T) {
 	t.Parallel()
-	e := newEngine(t)
-	for _, tok := range []record.Token{e.managed("m"), e.collection("f", "f", true)} {
-		toks := tokensOf(tok)
+	e := storetest.NewEngine(t)
+	for _, tok := range []record.Token{e.Managed("m"), e.Collection("f", "f", true)} {
+		toks := storetest.TokensOf(tok)
 		for _, id := range []any{"s", int32(5), int64(6), 7.0, bson.ObjectID{3}, bson.D{{Key: "a", Value: int32(1)}}} {
 			doc := everyValue(t, id)
-			w := put(t, tok.Kind, doc)
-			e.want(e.load(1, toks, group(1, w)), record.Applied)
-			e.want(e.apply(1, toks, group(2, w)), record.Applied)
-			e.want(e.apply(1, toks, group(3, remove(tok.Kind, w.Key))), record.Applied)
-			e.want(e.apply(1, toks, group(4, w)), record.Applied)
-			e.want(e.apply(1, toks, group(5, w)), record.Applied)
-			snap, err := e.ns.Read(t.Context(), record.ReadRequest{Tokens: toks, Select: []record.Selector{{Kind: tok.Kind, Key: w.Key}}, Guards: true})
+			w := storetest.Put(t, tok.Kind, doc)
+			e.Want(e.Load(1, toks, storetest.Group(1, w)), record.Applied)
+			e.Want(e.Apply(1, toks, storetest.Group(2, w)), record.Applied)
+			e.Want(e.Apply(1, toks, storetest.Group(3, storetest.Remove(tok.Kind, w.Key))), record.Applied)
+			e.Want(e.Apply(1, toks, storetest.Group(4, w)), record.Applied)
+			e.Want(e.Apply(1, toks, storetest.Group(5, w)), record.Applied)
+			snap, err := e.NS.Read(t.Context(), record.ReadRequest{Tokens: toks, Select: []record.Selector{{Kind: tok.Kind, Key: w.Key}}, Guards: true})
 			if err != nil || len(snap.Records) != 1 {
 				t.Fatalf("read: %d, %v", len(snap.Records), err)
 			}
 			if !bytes.Equal(snap.Records[0].Doc, doc) {
 				t.Errorf("%s: read %s\nwant %s", tok.Kind, snap.Records[0].Doc, doc)
 			}
-			if g := (record.Guard{Epoch: 1, Version: version(5)}); snap.Records[0].Guard != g {
+			if g := (record.Guard{Epoch: 1, Version: storetest.Version(5)}); snap.Records[0].Guard != g {
 				t.Errorf("guard %v, want %v", snap.Records[0].Guard, g)
 			}
 		}
-		for _, r := range e.scan(record.ScanRequest{Token: tok, Limit: 2}) {
+		for _, r := range e.Scan(record.ScanRequest{Token: tok, Limit: 2}) {
 			id, err := r.Doc.LookupErr("_id")
 			if err != nil {
 				t.Fatal(err)

@@ -1,4 +1,4 @@
-package mongostore
+package mongostore_test
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/store/mongostore/storetest"
 	"dbcontroller.dev/record"
 )
 
@@ -15,9 +16,9 @@ import (
 // and the same write is one when its secondaries still lack it seconds later.
 func TestLagOfMembers(t *testing.T) {
 	t.Parallel()
-	r := newReplicas(t)
-	p := r.primary(t, -1)
-	ns := r.direct[p]
+	r := storetest.NewReplicas(t)
+	p := r.Primary(t, -1)
+	ns := r.Direct[p]
 	// await asks until ok, and returns the last answer.
 	await := func(what string, ok func(record.Health) bool) (h record.Health) {
 		t.Helper()
@@ -37,7 +38,7 @@ func TestLagOfMembers(t *testing.T) {
 		if h.Lag > quiet {
 			t.Fatalf("an idle set is %s behind", h.Lag)
 		}
-		raw, err := ns.measure(t.Context(), bson.D{{Key: "replSetGetStatus", Value: 1}})
+		raw, err := ns.Measure(t.Context(), bson.D{{Key: "replSetGetStatus", Value: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,9 +46,9 @@ func TestLagOfMembers(t *testing.T) {
 		now, _ := raw.Lookup("date").TimeOK()
 		return now.Sub(last) > quiet
 	})
-	r.replication(t, p, false)
+	r.Replication(t, p, false)
 	start := time.Now()
-	if err := ns.appendNote(t.Context(), "a write", bson.D{{Key: "w", Value: 1}}).Err(); err != nil {
+	if err := ns.AppendNote(t.Context(), "a write", bson.D{{Key: "w", Value: 1}}).Err(); err != nil {
 		t.Fatal(err)
 	}
 	h, err := ns.Health(t.Context())
@@ -58,6 +59,6 @@ func TestLagOfMembers(t *testing.T) {
 	if took := time.Since(start); h.Lag > took+100*time.Millisecond {
 		t.Errorf("the lag is %s, %s after the write", h.Lag, took)
 	}
-	r.replication(t, p, true)
+	r.Replication(t, p, true)
 	await("the lag does not end", func(h record.Health) bool { return h.Lag == 0 })
 }

@@ -1,4 +1,4 @@
-package mongostore
+package mongostore_test
 
 import (
 	"context"
@@ -10,6 +10,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/store/mongostore"
+	"dbcontroller.dev/internal/store/mongostore/conn"
+	"dbcontroller.dev/internal/store/mongostore/storetest"
 	"dbcontroller.dev/record"
 )
 
@@ -18,68 +21,70 @@ import (
 // finds what was done.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
-	g := func() record.GroupWrite { return group(1, put(t, "m", bson.D{{Key: "_id", Value: "a"}})) }
+	g := func() record.GroupWrite {
+		return storetest.Group(1, storetest.Put(t, "m", bson.D{{Key: "_id", Value: "a"}}))
+	}
 	t.Run("one commit", func(t *testing.T) {
 		t.Parallel()
-		e, l := newLossyEngine(t)
-		tok := e.managed("m")
-		l.lose("commitTransaction", 1)
-		e.want(e.apply(1, tokensOf(tok), g()), record.Applied)
-		e.want(e.apply(1, tokensOf(tok), g()), record.Stale)
-		if l.lost.Load() == 0 {
+		e, l := storetest.NewLossyEngine(t)
+		tok := e.Managed("m")
+		l.Lose("commitTransaction", 1)
+		e.Want(e.Apply(1, storetest.TokensOf(tok), g()), record.Applied)
+		e.Want(e.Apply(1, storetest.TokensOf(tok), g()), record.Stale)
+		if l.Lost.Load() == 0 {
 			t.Error("nothing was lost")
 		}
 	})
 	t.Run("all commits", func(t *testing.T) {
 		t.Parallel()
-		e, l := newLossyEngine(t)
-		tok := e.managed("m")
-		l.lose("commitTransaction", 1<<40)
-		_, err := e.ns.Apply(t.Context(), record.Batch{Tokens: tokensOf(tok), Epoch: 1, Groups: []record.GroupWrite{g()}})
+		e, l := storetest.NewLossyEngine(t)
+		tok := e.Managed("m")
+		l.Lose("commitTransaction", 1<<40)
+		_, err := e.NS.Apply(t.Context(), record.Batch{Tokens: storetest.TokensOf(tok), Epoch: 1, Groups: []record.GroupWrite{g()}})
 		if !errors.Is(err, record.ErrUnknown) {
 			t.Fatalf("%v, want ErrUnknown", err)
 		}
-		l.lose("", 0)
-		e.want(e.apply(1, tokensOf(tok), g()), record.Stale)
+		l.Lose("", 0)
+		e.Want(e.Apply(1, storetest.TokensOf(tok), g()), record.Stale)
 	})
 	t.Run("insert", func(t *testing.T) {
 		t.Parallel()
-		e, l := newLossyEngine(t)
-		tok := e.managed("m")
-		l.lose("documents", 1)
-		_, err := e.ns.Load(t.Context(), record.Batch{Tokens: tokensOf(tok), Epoch: 1, Groups: []record.GroupWrite{g()}})
+		e, l := storetest.NewLossyEngine(t)
+		tok := e.Managed("m")
+		l.Lose("documents", 1)
+		_, err := e.NS.Load(t.Context(), record.Batch{Tokens: storetest.TokensOf(tok), Epoch: 1, Groups: []record.GroupWrite{g()}})
 		if !errors.Is(err, record.ErrUnknown) {
 			t.Fatalf("%v, want ErrUnknown", err)
 		}
-		e.want(e.load(1, tokensOf(tok), g()), record.Changed)
-		e.want(e.apply(1, tokensOf(tok), g()), record.Stale)
+		e.Want(e.Load(1, storetest.TokensOf(tok), g()), record.Changed)
+		e.Want(e.Apply(1, storetest.TokensOf(tok), g()), record.Stale)
 	})
 	t.Run("statement of a transaction", func(t *testing.T) {
 		t.Parallel()
-		e, l := newLossyEngine(t)
-		tok := e.managed("m")
-		l.lose("documents", 1)
-		e.want(e.apply(1, tokensOf(tok), g()), record.Applied)
+		e, l := storetest.NewLossyEngine(t)
+		tok := e.Managed("m")
+		l.Lose("documents", 1)
+		e.Want(e.Apply(1, storetest.TokensOf(tok), g()), record.Applied)
 	})
 	t.Run("deadline", func(t *testing.T) {
 		t.Parallel()
-		e, l := newLossyEngine(t)
-		tok := e.managed("m")
-		l.lose("commitTransaction", 1<<40)
+		e, l := storetest.NewLossyEngine(t)
+		tok := e.Managed("m")
+		l.Lose("commitTransaction", 1<<40)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		// Not before a commit was sent: until then nothing can have been written.
 		var begin atomic.Pointer[time.Time]
-		l.then(func() {
+		l.Then(func() {
 			now := time.Now()
 			begin.CompareAndSwap(nil, &now)
 			cancel()
 		})
-		_, err := e.ns.Apply(ctx, record.Batch{Tokens: tokensOf(tok), Epoch: 1, Groups: []record.GroupWrite{g()}})
+		_, err := e.NS.Apply(ctx, record.Batch{Tokens: storetest.TokensOf(tok), Epoch: 1, Groups: []record.GroupWrite{g()}})
 		if !errors.Is(err, record.ErrUnknown) {
 			t.Fatalf("%v, want ErrUnknown", err)
 		}
-		if took := time.Since(*begin.Load()); took > closeTimeout {
+		if took := time.Since(*begin.Load()); took > conn.CloseTimeout {
 			t.Errorf("it took %v to give up", took)
 		}
 	})
@@ -98,7 +103,7 @@ func TestSecrets(t *testing.T) {
 		"mongodb://127.0.0.1/?tlsCertificateKeyFilePassword=s3cret&tls=maybe",
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		_, err := Open(ctx, Config{URI: uri, Database: "d"})
+		_, err := mongostore.Open(ctx, conn.Config{URI: uri, Database: "d"})
 		cancel()
 		if err == nil {
 			t.Errorf("%s was opened", uri)

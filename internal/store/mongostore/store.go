@@ -3,6 +3,12 @@ package mongostore
 import (
 	"context"
 
+	"dbcontroller.dev/internal/store/mongostore/changes"
+	"dbcontroller.dev/internal/store/mongostore/client"
+	"dbcontroller.dev/internal/store/mongostore/conn"
+	"dbcontroller.dev/internal/store/mongostore/fences"
+	"dbcontroller.dev/internal/store/mongostore/provision"
+	"dbcontroller.dev/internal/store/mongostore/recordio"
 	"dbcontroller.dev/record"
 )
 
@@ -11,11 +17,11 @@ import (
 //
 // Each part of its work has a type of its own. All of them share the connection.
 type Namespace struct {
-	*Conn
-	*Fences      // takes collections away from their writers, and gives them back
-	*Collections // creates, describes, changes and drops collections and their indexes
-	*Records     // reads and writes records
-	*Feed        // follows changes
+	*conn.Conn
+	*fences.Fences         // takes collections away from their writers, and gives them back
+	*provision.Collections // creates, describes, changes and drops collections and their indexes
+	*recordio.Records      // reads and writes records
+	*changes.Feed          // follows changes
 
 	health gauges
 }
@@ -27,8 +33,8 @@ var _ record.Fencer = (*Namespace)(nil)
 
 // Open connects to the database and waits until a primary answers. An error that waiting may cure
 // is record.ErrUnavailable. The caller closes the Namespace.
-func Open(ctx context.Context, cfg Config) (*Namespace, error) {
-	c, err := openConn(ctx, cfg, nil)
+func Open(ctx context.Context, cfg conn.Config) (*Namespace, error) {
+	c, err := conn.Open(ctx, cfg, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -36,22 +42,22 @@ func Open(ctx context.Context, cfg Config) (*Namespace, error) {
 }
 
 // New returns the namespace of an open connection, with all its parts. It sends no command.
-func New(c *Conn) *Namespace {
-	fences := newFences(c)
-	return &Namespace{Conn: c, Fences: fences, Collections: newCollections(c, fences), Records: newRecords(c, fences), Feed: newFeed(c)}
+func New(c *conn.Conn) *Namespace {
+	fences := fences.New(c)
+	return &Namespace{Conn: c, Fences: fences, Collections: provision.New(c, fences), Records: recordio.New(c, fences), Feed: changes.New(c)}
 }
 
 // Quietly returns the same namespace with Config.Quiet. It shares the connections, which only n
 // closes.
-func (n *Namespace) Quietly() *Namespace { return New(n.quietly()) }
+func (n *Namespace) Quietly() *Namespace { return New(n.AsQuiet()) }
 
 // Client returns a client of the namespace. The namespace must stay open while the client is in
 // use. One client serves a whole process.
-func (n *Namespace) Client() *Client { return newClient(n.Conn, n.Records, n.Feed) }
+func (n *Namespace) Client() *client.Client { return client.New(n.Conn, n.Records, n.Feed) }
 
 // EndTransactions ends the transactions that former left open because no server answered. n has
 // another login of the same user, or is former itself. If it fails, it keeps the sessions for the
 // next call; the server ends their transactions after a minute.
 func (n *Namespace) EndTransactions(ctx context.Context, former *Namespace) error {
-	return n.endTransactions(ctx, former.Conn)
+	return n.EndTransactionsOf(ctx, former.Conn)
 }

@@ -26,10 +26,12 @@ type Namespace struct {
 	health gauges
 }
 
-var _ record.Store = (*Namespace)(nil)
-var _ record.Namespace = (*Namespace)(nil)
-var _ record.Provisioner = (*Namespace)(nil)
-var _ record.Fencer = (*Namespace)(nil)
+var (
+	_ record.Store       = (*Namespace)(nil)
+	_ record.Namespace   = (*Namespace)(nil)
+	_ record.Provisioner = (*Namespace)(nil)
+	_ record.Fencer      = (*Namespace)(nil)
+)
 
 // Open connects to the database and waits until a primary answers. An error that waiting may cure
 // is record.ErrUnavailable. The caller closes the Namespace.
@@ -43,8 +45,8 @@ func Open(ctx context.Context, cfg conn.Config) (*Namespace, error) {
 
 // New returns the namespace of an open connection, with all its parts. It sends no command.
 func New(c *conn.Conn) *Namespace {
-	fences := fences.New(c)
-	return &Namespace{Conn: c, Fences: fences, Collections: provision.New(c, fences), Records: recordio.New(c, fences), Feed: changes.New(c)}
+	f := fences.New(c)
+	return &Namespace{Conn: c, Fences: f, Collections: provision.New(c, f), Records: recordio.New(c, f), Feed: changes.New(c)}
 }
 
 // Quietly returns the same namespace with Config.Quiet. It shares the connections, which only n

@@ -26,12 +26,14 @@ type Bench struct {
 	Raw *mongo.Database // a client of its own, as another program would have
 }
 
+// NewBench returns a bench on a new database.
 func NewBench(t *testing.T) *Bench {
 	t.Helper()
 	uri, name := mongotest.Database(t)
 	return BenchAt(t, uri, name)
 }
 
+// BenchAt returns a bench on a database of the test's choice.
 func BenchAt(t *testing.T, uri, name string) *Bench {
 	t.Helper()
 	ns, err := mongostore.Open(t.Context(), conn.Config{URI: uri, Database: name, Log: zaptest.NewLogger(t)})
@@ -92,6 +94,7 @@ func (b *Bench) Run(t *testing.T, cmd bson.D) bson.Raw {
 	return raw
 }
 
+// Docs returns the documents of a collection in the order of _id.
 func (b *Bench) Docs(t *testing.T, name string) []bson.Raw {
 	t.Helper()
 	cursor, err := b.Raw.Collection(name).Find(t.Context(), bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
@@ -105,6 +108,7 @@ func (b *Bench) Docs(t *testing.T, name string) []bson.Raw {
 	return docs
 }
 
+// AllNames returns the names of all collections and views.
 func (b *Bench) AllNames(t *testing.T) []string {
 	t.Helper()
 	names, err := b.Raw.ListCollectionNames(t.Context(), bson.D{})
@@ -124,26 +128,32 @@ func (b *Bench) NoScratch(t *testing.T) {
 	}
 }
 
+// Doc returns a document with a name as _id and a number.
 func Doc(name string, n int) bson.Raw {
 	return wire.MustMarshal(bson.D{{Key: "_id", Value: name}, {Key: "n", Value: int32(n)}})
 }
 
+// Creation returns a mutation that creates Doc(name, n).
 func Creation(name string, n int) record.Mutation {
 	return record.Mutation{Kind: "things", Key: record.StringKey(name), Doc: Doc(name, n), Absent: true}
 }
 
+// Replacement returns a mutation that replaces a document by Doc(name, n).
 func Replacement(name string, n int) record.Mutation {
 	return record.Mutation{Kind: "things", Key: record.StringKey(name), Doc: Doc(name, n)}
 }
 
+// Removal returns a mutation that deletes a document.
 func Removal(name string) record.Mutation {
 	return record.Mutation{Kind: "things", Key: record.StringKey(name)}
 }
 
+// Next returns a fence of class uuid that renames a collection.
 func Next(tok record.Token, to string) record.Fence {
 	return record.Fence{Class: record.FenceUUID, Token: tok, To: to}
 }
 
+// WantErr fails the test unless err is want.
 func WantErr(t *testing.T, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {

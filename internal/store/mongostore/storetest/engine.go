@@ -25,6 +25,7 @@ type Engine struct {
 	NS *mongostore.Namespace
 }
 
+// NewEngine returns an engine on a new database.
 func NewEngine(t testing.TB) *Engine {
 	t.Helper()
 	uri, name := mongotest.Database(t)
@@ -64,11 +65,13 @@ func (e *Engine) Collection(kind, name string, fixed bool) record.Token {
 	return e.Token(kind, name, fixed)
 }
 
+// Managed creates the collection of a managed kind and returns its token.
 func (e *Engine) Managed(kind string) record.Token {
 	e.T.Helper()
 	return e.Collection(kind, record.PhysicalName(kind, 1), false)
 }
 
+// Token returns the token of a collection.
 func (e *Engine) Token(kind, name string, fixed bool) record.Token {
 	e.T.Helper()
 	specs, err := e.NS.DB.ListCollectionSpecifications(e.T.Context(), bson.D{{Key: "name", Value: name}})
@@ -78,6 +81,7 @@ func (e *Engine) Token(kind, name string, fixed bool) record.Token {
 	return record.Token{Kind: kind, Name: name, ID: hex.EncodeToString(specs[0].UUID.Data), Fixed: fixed}
 }
 
+// Rename renames a collection, as a fence does.
 func (e *Engine) Rename(from, to string) {
 	e.T.Helper()
 	err := e.NS.Mongo.Database("admin").RunCommand(e.T.Context(), bson.D{
@@ -90,8 +94,10 @@ func (e *Engine) Rename(from, to string) {
 	}
 }
 
+// Coll returns the collection of a token.
 func (e *Engine) Coll(tok record.Token) *mongo.Collection { return e.NS.DB.Collection(tok.Name) }
 
+// Insert inserts documents, as an application does.
 func (e *Engine) Insert(tok record.Token, docs ...any) {
 	e.T.Helper()
 	if _, err := e.Coll(tok).InsertMany(e.T.Context(), docs); err != nil {
@@ -99,6 +105,7 @@ func (e *Engine) Insert(tok record.Token, docs ...any) {
 	}
 }
 
+// Scan returns all records of a request.
 func (e *Engine) Scan(req record.ScanRequest) []record.Record {
 	e.T.Helper()
 	var all []record.Record
@@ -118,6 +125,7 @@ func (e *Engine) Scan(req record.ScanRequest) []record.Record {
 	}
 }
 
+// Apply applies groups of an epoch and returns their results.
 func (e *Engine) Apply(epoch uint64, toks record.Tokens, groups ...record.GroupWrite) []record.Result {
 	e.T.Helper()
 	res, err := e.NS.Apply(e.T.Context(), record.Batch{Tokens: toks, Epoch: epoch, Groups: groups})
@@ -127,6 +135,7 @@ func (e *Engine) Apply(epoch uint64, toks record.Tokens, groups ...record.GroupW
 	return res
 }
 
+// Load loads groups of an epoch and returns their results.
 func (e *Engine) Load(epoch uint64, toks record.Tokens, groups ...record.GroupWrite) []record.Result {
 	e.T.Helper()
 	res, err := e.NS.Load(e.T.Context(), record.Batch{Tokens: toks, Epoch: epoch, Groups: groups})
@@ -136,6 +145,7 @@ func (e *Engine) Load(epoch uint64, toks record.Tokens, groups ...record.GroupWr
 	return res
 }
 
+// Want fails the test unless the results have these outcomes.
 func (e *Engine) Want(res []record.Result, want ...record.Outcome) {
 	e.T.Helper()
 	if len(res) != len(want) {
@@ -148,6 +158,7 @@ func (e *Engine) Want(res []record.Result, want ...record.Outcome) {
 	}
 }
 
+// TokensOf returns tokens by kind.
 func TokensOf(toks ...record.Token) record.Tokens {
 	m := make(record.Tokens, len(toks))
 	for _, t := range toks {
@@ -156,6 +167,7 @@ func TokensOf(toks ...record.Token) record.Tokens {
 	return m
 }
 
+// Raw returns a value in BSON.
 func Raw(t testing.TB, v any) bson.Raw {
 	t.Helper()
 	b, err := bson.Marshal(v)
@@ -165,6 +177,7 @@ func Raw(t testing.TB, v any) bson.Raw {
 	return b
 }
 
+// Version returns the version with this number.
 func Version(n byte) record.Version { return record.Version{7: n} }
 
 // Put is a write of a document, keyed by its _id.
@@ -178,12 +191,15 @@ func Put(t testing.TB, kind string, v any) record.Write {
 	return record.Write{Kind: kind, Key: key, Doc: doc}
 }
 
+// Remove is a write that deletes a record.
 func Remove(kind string, key record.Key) record.Write { return record.Write{Kind: kind, Key: key} }
 
+// Group is a group of writes with a version, named by its first key.
 func Group(v byte, ws ...record.Write) record.GroupWrite {
 	return record.GroupWrite{Group: ws[0].Key.String(), Version: Version(v), Writes: ws}
 }
 
+// Position returns the present position.
 func (e *Engine) Position() record.Position {
 	e.T.Helper()
 	pos, err := e.NS.Position(e.Ctx())
@@ -193,6 +209,7 @@ func (e *Engine) Position() record.Position {
 	return pos
 }
 
+// Watch opens a stream and closes it at the end of the test.
 func (e *Engine) Watch(from record.Position, kinds ...record.KindSpec) record.Stream {
 	e.T.Helper()
 	s, err := e.NS.Watch(e.T.Context(), from, kinds)

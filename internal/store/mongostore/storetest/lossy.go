@@ -35,6 +35,7 @@ func (l *LossyNet) noteLoss() {
 	}
 }
 
+// Lose makes the connection break after the next commands of a name, before their answers.
 func (l *LossyNet) Lose(command string, times int64) {
 	l.left.Store(times)
 	l.command.Store(&command)
@@ -71,6 +72,7 @@ func (c *lossyConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// NewLossyEngine returns an engine whose connections lose answers.
 func NewLossyEngine(t *testing.T) (*Engine, *LossyNet) {
 	t.Helper()
 	uri, name := mongotest.Database(t)

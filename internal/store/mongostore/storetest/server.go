@@ -22,6 +22,7 @@ import (
 	"dbcontroller.dev/record"
 )
 
+// UniqueMail is a shape with a unique index on mail.
 func UniqueMail(extra ...bson.E) record.Shape {
 	spec := bson.D{{Key: "v", Value: 2}, {Key: "key", Value: bson.D{{Key: "mail", Value: 1}}}, {Key: "name", Value: "mail_1"}, {Key: "unique", Value: true}}
 	return record.Shape{Indexes: []bson.Raw{wire.MustMarshal(append(spec, extra...))}}
@@ -82,6 +83,7 @@ func (w *watched) Fail(t *testing.T, command string, data ...bson.E) {
 	w.FailTimes(t, 1, command, data...)
 }
 
+// FailTimes makes the next commands of a name fail.
 func (w *watched) FailTimes(t *testing.T, times int, command string, data ...bson.E) {
 	t.Helper()
 	err := w.Raw.Client().Database("admin").RunCommand(t.Context(), bson.D{
@@ -109,6 +111,7 @@ type replicas struct {
 	Direct []*mongostore.Namespace
 }
 
+// NewReplicas starts a replica set of three members.
 func NewReplicas(t *testing.T) *replicas {
 	t.Helper()
 	s := Start(t, localmongo.Options{Nodes: 3, TestCommands: true, Own: true})
@@ -171,6 +174,7 @@ func (r *replicas) Replication(t *testing.T, primary int, on bool) {
 	}
 }
 
+// OpenSuite opens a namespace and closes it at the end of the test.
 func OpenSuite(t *testing.T, uri, name string) *mongostore.Namespace {
 	t.Helper()
 	ns, err := mongostore.Open(t.Context(), conn.Config{URI: uri, Database: name})

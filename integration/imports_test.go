@@ -23,6 +23,11 @@ var layers = [][]string{
 	{"refusal"},
 	{"internal/base"},
 	{"gen", "record", "internal/coord", "upgradestate", "config"},
+	{"internal/store/mongostore/wire"}, // the parts of mongostore; the package itself is in the room of all stores
+	{"internal/store/mongostore/conn"},
+	{"internal/store/mongostore/fences"},
+	{"internal/store/mongostore/changes", "internal/store/mongostore/provision", "internal/store/mongostore/recordio"},
+	{"internal/store/mongostore/client"},
 	{"shards", "transform", "internal/store", "internal/access", "internal/engine/throttle"},
 	{"appclient/client"},
 	{

@@ -20,22 +20,39 @@ func TestChosenTestsAreThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for variable, folder := range map[string]string{"chosen_system": "integration", "chosen_store": "internal/store/mongostore"} {
+	for variable, folders := range map[string][]string{"chosen_system": {"integration"}, "chosen_store": foldersOf(t, string(script), "store")} {
 		list := regexp.MustCompile(`(?m)^` + variable + `='([^']+)'$`).FindSubmatch(script)
 		if list == nil {
 			t.Fatalf("scripts/test has no %s", variable)
 		}
 		chosen := strings.Split(string(list[1]), "|")
-		tests, withProcesses := testsOf(t, filepath.Join(root, filepath.FromSlash(folder)))
+		var tests, withProcesses []string
+		for _, folder := range folders {
+			all, with := testsOf(t, filepath.Join(root, filepath.FromSlash(folder)))
+			tests, withProcesses = append(tests, all...), append(withProcesses, with...)
+		}
 		for _, name := range chosen {
 			if !slices.Contains(tests, name) {
-				t.Errorf("scripts/test chooses %s, which %s has not", name, folder)
+				t.Errorf("scripts/test chooses %s, which %v have not", name, folders)
 			}
 		}
 		if slices.Sort(chosen); len(withProcesses) > 0 && !slices.Equal(chosen, withProcesses) {
-			t.Errorf("scripts/test chooses %v of %s, but raceProcesses is called by %v", chosen, folder, withProcesses)
+			t.Errorf("scripts/test chooses %v of %s, but raceProcesses is called by %v", chosen, folders, withProcesses)
 		}
 	}
+}
+
+// foldersOf returns the folders of the packages in a list of scripts/test.
+func foldersOf(t *testing.T, script, list string) (folders []string) {
+	t.Helper()
+	packages := regexp.MustCompile(`(?m)^` + list + `=\(([^)]+)\)$`).FindStringSubmatch(script)
+	if packages == nil {
+		t.Fatalf("scripts/test has no %s", list)
+	}
+	for _, p := range strings.Fields(packages[1]) {
+		folders = append(folders, strings.TrimPrefix(p, "dbcontroller.dev/"))
+	}
+	return folders
 }
 
 // testsOf returns the tests of a folder, and those of them that call raceProcesses, in order.

@@ -1,4 +1,4 @@
-package mongostore
+package mongostore_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/internal/store/mongostore/storetest"
 	"dbcontroller.dev/internal/store/recordtest"
 	"dbcontroller.dev/record"
 )
@@ -23,29 +24,15 @@ func TestConformanceEncrypted(t *testing.T) {
 
 func factory(t *testing.T) recordtest.Backend {
 	uri, name := mongotest.Database(t)
-	ns := openSuite(t, uri, name)
+	ns := storetest.OpenSuite(t, uri, name)
 	app := application{mongotest.Client(t).Database(name)}
 	return recordtest.Backend{
 		Namespace: ns,
 		Client:    ns.Client(),
-		Reopen:    func() record.Namespace { return openSuite(t, uri, name) },
+		Reopen:    func() record.Namespace { return storetest.OpenSuite(t, uri, name) },
 		App:       app,
 		Leftovers: app.names,
 	}
-}
-
-func openSuite(t *testing.T, uri, name string) *Namespace {
-	t.Helper()
-	ns, err := Open(t.Context(), Config{URI: uri, Database: name})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := ns.Close(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
-	return ns
 }
 
 // application writes as any program does that knows the collection's name.

@@ -51,8 +51,10 @@
 //
 // # Where to begin
 //
-// Namespace in store.go is the entry point, and Client in client.go serves services. Apply is in
-// apply.go, Watch in changes.go, and each class of fence in a file that begins with "fence".
+// Namespace in store.go is the entry point. Its parts are packages of their own, from the bottom up:
+// wire (the layout of commands and documents), conn (the connection that all parts share), fences,
+// then provision (collections and indexes), recordio (records) and changes (streams), and client,
+// which serves services. Programs import this package alone.
 //
 // It is not for users and may change with any version.
 package mongostore

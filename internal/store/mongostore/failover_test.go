@@ -1,99 +1,26 @@
-package mongostore
+package mongostore_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.uber.org/zap/zaptest"
 
-	"dbcontroller.dev/integration/localmongo"
+	"dbcontroller.dev/internal/store/mongostore/conn"
+	"dbcontroller.dev/internal/store/mongostore/storetest"
 	"dbcontroller.dev/record"
 )
-
-// replicas is a set of three nodes of which tests reach each one alone.
-type replicas struct {
-	*bench
-	server *localmongo.Server
-	direct []*Namespace
-}
-
-func newReplicas(t *testing.T) *replicas {
-	t.Helper()
-	s := start(t, localmongo.Options{Nodes: 3, TestCommands: true, Own: true})
-	r := &replicas{bench: benchAt(t, s.URI(), "app"), server: s}
-	for _, node := range s.Nodes() {
-		client, err := mongo.Connect(options.Client().
-			ApplyURI("mongodb://" + node.Addr() + "/?directConnection=true&serverSelectionTimeoutMS=2000"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
-		r.direct = append(r.direct, newNamespace(client, "app", node.Addr(), zaptest.NewLogger(t)))
-	}
-	return r
-}
-
-// primary waits until one node, other than not, is primary for writes.
-func (r *replicas) primary(t *testing.T, not int) int {
-	t.Helper()
-	found := -1
-	err := backoff.Retry(func() error {
-		for i, ns := range r.direct {
-			if i == not || r.server.Nodes()[i].Pid() == 0 {
-				continue
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-			hello, err := ns.hello(ctx)
-			cancel()
-			if err != nil {
-				continue
-			}
-			if is, _ := hello.Lookup("isWritablePrimary").BooleanOK(); is {
-				found = i
-				return nil
-			}
-		}
-		return errors.New("no primary")
-	}, backoff.WithContext(backoff.NewConstantBackOff(50*time.Millisecond), t.Context()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return found
-}
-
-// replication stops or continues what the secondaries fetch.
-func (r *replicas) replication(t *testing.T, primary int, on bool) {
-	t.Helper()
-	mode := "alwaysOn"
-	if on {
-		mode = "off"
-	}
-	for i, ns := range r.direct {
-		if i == primary {
-			continue
-		}
-		err := ns.admin().RunCommand(t.Context(), bson.D{{Key: "configureFailPoint", Value: "stopReplProducer"}, {Key: "mode", Value: mode}}).Err()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-}
 
 // TestFenceThatNoMajorityHas: a rename that only the primary has is not confirmed; after
 // that primary is lost the fence is made anew, and holds when the old one comes back.
 func TestFenceThatNoMajorityHas(t *testing.T) {
-	r := newReplicas(t)
-	tok := r.managed(t, record.Shape{})
-	old := r.primary(t, -1)
-	r.replication(t, old, false)
-	renamed := r.direct[old].admin().RunCommand(t.Context(), bson.D{
+	r := storetest.NewReplicas(t)
+	tok := r.Managed(t, record.Shape{})
+	old := r.Primary(t, -1)
+	r.Replication(t, old, false)
+	renamed := r.Direct[old].Admin().RunCommand(t.Context(), bson.D{
 		{Key: "renameCollection", Value: "app." + tok.Name}, {Key: "to", Value: "app.things.n2"},
 		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: 1}}},
 	})
@@ -101,44 +28,44 @@ func TestFenceThatNoMajorityHas(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	err := r.Fence(ctx, next(tok, "things.n2"))
+	err := r.Fence(ctx, storetest.Next(tok, "things.n2"))
 	cancel()
-	wantErr(t, err, context.DeadlineExceeded)
+	storetest.WantErr(t, err, context.DeadlineExceeded)
 	t.Log("as long as no majority has it:", err)
 
 	// The no-op update of the confirmation alone waits for the rename, too.
-	uuid, _ := collectionUUID(tok.ID)
+	uuid, _ := conn.CollectionUUID(tok.ID)
 	ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
-	err = r.db.RunCommand(ctx, bson.D{
+	err = r.DB.RunCommand(ctx, bson.D{
 		{Key: "update", Value: "things.n2"},
 		{Key: "updates", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: "nobody"}}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "n", Value: 1}}}}}}}},
 		{Key: "collectionUUID", Value: uuid},
 		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}, {Key: "wtimeout", Value: 500}}},
 	}).Err()
 	cancel()
-	if !hasCode(err, codeWriteConcernTimeout) {
+	if !conn.HasCode(err, conn.CodeWriteConcernTimeout) {
 		t.Errorf("a no-op update with majority was acknowledged: %v", err)
 	}
 
 	// A write with the old token, at a node that has the rename: refused, and certain.
 	ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
-	err = r.Client().Write(ctx, record.Tokens{"things": tok}, []record.Mutation{creation("never", 1)})
+	err = r.Client().Write(ctx, record.Tokens{"things": tok}, []record.Mutation{storetest.Creation("never", 1)})
 	cancel()
 	if err == nil {
 		t.Error("a stale write was acknowledged")
 	}
 
-	r.server.Nodes()[old].Kill()
-	for i := range r.direct {
+	r.Server.Nodes()[old].Kill()
+	for i := range r.Direct {
 		if i != old {
-			err := r.direct[i].admin().RunCommand(t.Context(), bson.D{{Key: "configureFailPoint", Value: "stopReplProducer"}, {Key: "mode", Value: "off"}}).Err()
+			err := r.Direct[i].Admin().RunCommand(t.Context(), bson.D{{Key: "configureFailPoint", Value: "stopReplProducer"}, {Key: "mode", Value: "off"}}).Err()
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	fresh := r.primary(t, old)
-	names, err := r.direct[fresh].db.ListCollectionNames(t.Context(), bson.D{{Key: "name", Value: bson.D{{Key: "$regex", Value: "^things"}}}})
+	fresh := r.Primary(t, old)
+	names, err := r.Direct[fresh].DB.ListCollectionNames(t.Context(), bson.D{{Key: "name", Value: bson.D{{Key: "$regex", Value: "^things"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,15 +75,15 @@ func TestFenceThatNoMajorityHas(t *testing.T) {
 	}
 	ctx, cancel = context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	if err := r.Fence(ctx, next(tok, "things.n2")); err != nil {
+	if err := r.Fence(ctx, storetest.Next(tok, "things.n2")); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.server.Nodes()[old].Start(t.Context()); err != nil {
+	if err := r.Server.Nodes()[old].Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for range 20 {
-		err := r.Client().Write(ctx, record.Tokens{"things": tok}, []record.Mutation{removal("a")})
-		wantErr(t, err, record.ErrFenced)
+		err := r.Client().Write(ctx, record.Tokens{"things": tok}, []record.Mutation{storetest.Removal("a")})
+		storetest.WantErr(t, err, record.ErrFenced)
 	}
 	tok.Name = "things.n2"
 	for _, name := range []string{"a", "b", "c"} {
@@ -169,20 +96,20 @@ func TestFenceThatNoMajorityHas(t *testing.T) {
 // TestGetIsNotAnsweredByADeposedPrimary: a primary that slept through an election has
 // the old value, and must not give it out.
 func TestGetIsNotAnsweredByADeposedPrimary(t *testing.T) {
-	r := newReplicas(t)
-	tok := r.managed(t, record.Shape{})
-	old := r.primary(t, -1)
-	deposed := r.direct[old]
+	r := storetest.NewReplicas(t)
+	tok := r.Managed(t, record.Shape{})
+	old := r.Primary(t, -1)
+	deposed := r.Direct[old]
 	if _, err := deposed.Client().Get(t.Context(), tok, record.StringKey("a")); err != nil {
 		t.Fatal(err) // connections are open now
 	}
-	if err := r.server.Nodes()[old].Pause(); err != nil {
+	if err := r.Server.Nodes()[old].Pause(); err != nil {
 		t.Fatal(err)
 	}
-	r.primary(t, old)
+	r.Primary(t, old)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	if err := r.Client().Write(ctx, record.Tokens{"things": tok}, []record.Mutation{replacement("a", 2)}); err != nil {
+	if err := r.Client().Write(ctx, record.Tokens{"things": tok}, []record.Mutation{storetest.Replacement("a", 2)}); err != nil {
 		t.Fatal(err)
 	}
 	type result struct {
@@ -206,14 +133,14 @@ func TestGetIsNotAnsweredByADeposedPrimary(t *testing.T) {
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
-		raw, err := deposed.db.RunCommand(ctx, bson.D{
+		raw, err := deposed.DB.RunCommand(ctx, bson.D{
 			{Key: "find", Value: tok.Name}, {Key: "filter", Value: bson.D{{Key: "_id", Value: "a"}}},
 			{Key: "readConcern", Value: bson.D{{Key: "level", Value: "majority"}}},
 		}).Raw()
 		n, _ := raw.Lookup("cursor", "firstBatch", "0", "n").AsInt64OK()
 		plain <- result{n, err}
 	}()
-	if err := r.server.Nodes()[old].Resume(); err != nil {
+	if err := r.Server.Nodes()[old].Resume(); err != nil {
 		t.Fatal(err)
 	}
 	for range cap(answers) {
@@ -228,12 +155,12 @@ func TestGetIsNotAnsweredByADeposedPrimary(t *testing.T) {
 // not know yet that it was deposed, answers a scan and a read from the past, unless they say
 // what they must not be older than.
 func TestPagesAreNotOlderThanAsked(t *testing.T) {
-	r := newReplicas(t)
-	tok := r.managed(t, record.Shape{})
-	behind := (r.primary(t, -1) + 1) % len(r.direct)
+	r := storetest.NewReplicas(t)
+	tok := r.Managed(t, record.Shape{})
+	behind := (r.Primary(t, -1) + 1) % len(r.Direct)
 	stop := func(mode string) {
 		t.Helper()
-		err := r.direct[behind].admin().RunCommand(t.Context(), bson.D{{Key: "configureFailPoint", Value: "stopReplProducer"}, {Key: "mode", Value: mode}}).Err()
+		err := r.Direct[behind].Admin().RunCommand(t.Context(), bson.D{{Key: "configureFailPoint", Value: "stopReplProducer"}, {Key: "mode", Value: mode}}).Err()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -242,11 +169,11 @@ func TestPagesAreNotOlderThanAsked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.direct[behind].Scan(t.Context(), record.ScanRequest{Token: tok, NotBefore: before.At}); err != nil {
+	if _, err := r.Direct[behind].Scan(t.Context(), record.ScanRequest{Token: tok, NotBefore: before.At}); err != nil {
 		t.Fatal(err)
 	}
 	stop("alwaysOn")
-	if err := r.Client().Write(t.Context(), record.Tokens{"things": tok}, []record.Mutation{creation("acknowledged", 1)}); err != nil {
+	if err := r.Client().Write(t.Context(), record.Tokens{"things": tok}, []record.Mutation{storetest.Creation("acknowledged", 1)}); err != nil {
 		t.Fatal(err)
 	}
 	start, err := r.Position(t.Context())
@@ -256,11 +183,11 @@ func TestPagesAreNotOlderThanAsked(t *testing.T) {
 	key := record.StringKey("acknowledged")
 	reads := map[string]func(ctx context.Context, notBefore record.Version) ([]record.Record, error){
 		"scan": func(ctx context.Context, notBefore record.Version) ([]record.Record, error) {
-			page, err := r.direct[behind].Scan(ctx, record.ScanRequest{Token: tok, NotBefore: notBefore})
+			page, err := r.Direct[behind].Scan(ctx, record.ScanRequest{Token: tok, NotBefore: notBefore})
 			return page.Records, err
 		},
 		"read": func(ctx context.Context, notBefore record.Version) ([]record.Record, error) {
-			snap, err := r.direct[behind].Read(ctx, record.ReadRequest{
+			snap, err := r.Direct[behind].Read(ctx, record.ReadRequest{
 				Tokens: record.Tokens{"things": tok}, NotBefore: notBefore, Select: []record.Selector{{Kind: "things", Key: key}},
 			})
 			return snap.Records, err
@@ -291,13 +218,13 @@ func TestPagesAreNotOlderThanAsked(t *testing.T) {
 // not know yet that it was deposed, answers reads as a list from the past, where a Get is not
 // answered. Where this process has been acknowledged what is missing there, neither is.
 func TestReadsAsListOfServersLeftBehind(t *testing.T) {
-	r := newReplicas(t)
-	tok := r.managed(t, record.Shape{})
+	r := storetest.NewReplicas(t)
+	tok := r.Managed(t, record.Shape{})
 	toks := record.Tokens{"things": tok}
-	behind := r.direct[(r.primary(t, -1)+1)%len(r.direct)]
+	behind := r.Direct[(r.Primary(t, -1)+1)%len(r.Direct)]
 	stop := func(mode string) {
 		t.Helper()
-		err := behind.admin().RunCommand(t.Context(), bson.D{{Key: "configureFailPoint", Value: "stopReplProducer"}, {Key: "mode", Value: mode}}).Err()
+		err := behind.Admin().RunCommand(t.Context(), bson.D{{Key: "configureFailPoint", Value: "stopReplProducer"}, {Key: "mode", Value: mode}}).Err()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -310,7 +237,7 @@ func TestReadsAsListOfServersLeftBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop("alwaysOn")
-	if err := r.Client().Write(t.Context(), toks, []record.Mutation{replacement("a", 2)}); err != nil {
+	if err := r.Client().Write(t.Context(), toks, []record.Mutation{storetest.Replacement("a", 2)}); err != nil {
 		t.Fatal(err)
 	}
 	key, c := record.StringKey("a"), behind.Client()
@@ -352,7 +279,7 @@ func TestReadsAsListOfServersLeftBehind(t *testing.T) {
 	if n, err := briefly(get); err == nil {
 		t.Errorf("a get is answered from the past: %d", n)
 	}
-	behind.seen.reach(r.seen.time()) // as if it were of one process
+	behind.Seen.Reach(r.Seen.Time()) // as if it were of one process
 	for what, read := range reads {
 		if n, err := briefly(read); err == nil {
 			t.Errorf("a %s shows %d after 2 was acknowledged", what, n)
@@ -370,16 +297,16 @@ func TestReadsAsListOfServersLeftBehind(t *testing.T) {
 // with all its connections open, are answered by the next one before long, and not when
 // the old one goes on.
 func TestFrozenPrimaryIsGivenUp(t *testing.T) {
-	r := newReplicas(t)
-	tok := r.managed(t, record.Shape{})
-	old := r.primary(t, -1)
+	r := storetest.NewReplicas(t)
+	tok := r.Managed(t, record.Shape{})
+	old := r.Primary(t, -1)
 	// The remaining secondary may try the frozen node again, and asks it for a minute otherwise.
-	for _, node := range r.direct {
-		if err := node.admin().RunCommand(t.Context(), bson.D{{Key: "setParameter", Value: 1}, {Key: "oplogInitialFindMaxSeconds", Value: 3}}).Err(); err != nil {
+	for _, node := range r.Direct {
+		if err := node.Admin().RunCommand(t.Context(), bson.D{{Key: "setParameter", Value: 1}, {Key: "oplogInitialFindMaxSeconds", Value: 3}}).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := r.server.Nodes()[old].Pause(); err != nil {
+	if err := r.Server.Nodes()[old].Pause(); err != nil {
 		t.Fatal(err)
 	}
 	start := time.Now()
@@ -388,7 +315,7 @@ func TestFrozenPrimaryIsGivenUp(t *testing.T) {
 	// followed the next primary.
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	err := r.Client().Write(ctx, record.Tokens{"things": tok}, []record.Mutation{replacement("a", 2)})
+	err := r.Client().Write(ctx, record.Tokens{"things": tok}, []record.Mutation{storetest.Replacement("a", 2)})
 	t.Logf("the write took %s", time.Since(start))
 	if err != nil {
 		t.Fatal(err)
@@ -397,7 +324,7 @@ func TestFrozenPrimaryIsGivenUp(t *testing.T) {
 	if err != nil || got.Doc.Lookup("n").AsInt64() != 2 {
 		t.Errorf("read %v, %v", got.Doc, err)
 	}
-	if err := r.server.Nodes()[old].Resume(); err != nil {
+	if err := r.Server.Nodes()[old].Resume(); err != nil {
 		t.Fatal(err)
 	}
 }

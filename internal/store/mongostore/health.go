@@ -8,6 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/store/mongostore/conn"
 	"dbcontroller.dev/record"
 )
 
@@ -45,13 +46,13 @@ var unwanted = []string{
 // A sharded cluster hides its members. There Lag is how long a majority write takes, and the rest
 // is 0.
 func (n *Namespace) Health(ctx context.Context) (record.Health, error) {
-	mongos, err := n.isMongos(ctx)
+	mongos, err := n.IsMongos(ctx)
 	if err != nil {
 		return record.Health{}, fmt.Errorf("health: %w", err)
 	}
 	if mongos {
 		start := time.Now()
-		if _, err := n.majorityNow(ctx); err != nil {
+		if _, err := n.MajorityNow(ctx); err != nil {
 			return record.Health{}, fmt.Errorf("health: %w", err)
 		}
 		return record.Health{Lag: time.Since(start)}, nil
@@ -94,8 +95,8 @@ func (n *Namespace) Health(ctx context.Context) (record.Health, error) {
 
 // measure runs a server command that returns statistics.
 func (n *Namespace) measure(ctx context.Context, cmd bson.D) (bson.Raw, error) {
-	raw, err := n.admin().RunCommand(ctx, cmd).Raw()
-	if hasCode(err, codeUnauthorized) {
+	raw, err := n.Admin().RunCommand(ctx, cmd).Raw()
+	if conn.HasCode(err, conn.CodeUnauthorized) {
 		return nil, fmt.Errorf("not authorized to run %s: grant the role clusterMonitor on admin", cmd[0].Key)
 	}
 	if err != nil {

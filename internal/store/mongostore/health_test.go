@@ -1,4 +1,4 @@
-package mongostore
+package mongostore_test
 
 import (
 	"net/url"
@@ -10,14 +10,16 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/integration/localmongo"
+	"dbcontroller.dev/internal/store/mongostore"
+	"dbcontroller.dev/internal/store/mongostore/storetest"
 )
 
 // TestHealth: an idle server is not strained, one that works is busier, and the shares are shares.
 func TestHealth(t *testing.T) {
 	t.Parallel()
-	e := newEngine(t)
-	tok := e.managed("m")
-	first, err := e.ns.Health(t.Context())
+	e := storetest.NewEngine(t)
+	tok := e.Managed("m")
+	first, err := e.NS.Health(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,9 +33,9 @@ func TestHealth(t *testing.T) {
 		t.Errorf("one node is %s behind itself", first.Lag)
 	}
 	for i := range 2000 {
-		e.insert(tok, bson.D{{Key: "_id", Value: i}})
+		e.Insert(tok, bson.D{{Key: "_id", Value: i}})
 	}
-	busy, err := e.ns.Health(t.Context())
+	busy, err := e.NS.Health(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,11 +47,11 @@ func TestHealth(t *testing.T) {
 // TestHealthNeedsAPrivilege, and says which.
 func TestHealthNeedsAPrivilege(t *testing.T) {
 	t.Parallel()
-	srv := start(t, localmongo.Options{Auth: true, Own: true})
-	b := benchAt(t, srv.URI(), "d")
-	role := func(user string, roles ...bson.D) *Namespace {
+	srv := storetest.Start(t, localmongo.Options{Auth: true, Own: true})
+	b := storetest.BenchAt(t, srv.URI(), "d")
+	role := func(user string, roles ...bson.D) *mongostore.Namespace {
 		t.Helper()
-		if err := b.admin().RunCommand(t.Context(), bson.D{
+		if err := b.Admin().RunCommand(t.Context(), bson.D{
 			{Key: "createUser", Value: user}, {Key: "pwd", Value: "p"}, {Key: "roles", Value: roles},
 		}).Err(); err != nil {
 			t.Fatal(err)
@@ -59,7 +61,7 @@ func TestHealthNeedsAPrivilege(t *testing.T) {
 			t.Fatal(err)
 		}
 		uri.User = url.UserPassword(user, "p")
-		return openSuite(t, uri.String(), "d")
+		return storetest.OpenSuite(t, uri.String(), "d")
 	}
 	data := bson.D{{Key: "role", Value: "readWrite"}, {Key: "db", Value: "d"}}
 	if _, err := role("poor", data).Health(t.Context()); err == nil || !strings.Contains(err.Error(), "clusterMonitor") {
@@ -70,33 +72,15 @@ func TestHealthNeedsAPrivilege(t *testing.T) {
 	}
 }
 
-// TestShares of a time between two looks.
-func TestShares(t *testing.T) {
-	t.Parallel()
-	at := time.Unix(1000, 0)
-	last := sample{at: at, server: "a1", cpu: 5_000_000, busy: [2]int64{100, 100}}
-	now := sample{at: at.Add(2 * time.Second), server: "a1", cpu: 8_000_000, busy: [2]int64{100, 32_000_100}}
-	if cpu, queue := now.since(last, 2, [2]int64{4, 4}); cpu != 0.75 || queue != 4 {
-		t.Errorf("cpu %g, queue %g", cpu, queue)
-	}
-	now.server = "b1" // after a failover
-	if cpu, queue := now.since(last, 2, [2]int64{4, 4}); cpu != 0 || queue != 0 {
-		t.Errorf("of another server: cpu %g, queue %g", cpu, queue)
-	}
-	if cpu, queue := now.since(sample{}, 2, [2]int64{4, 4}); cpu != 0 || queue != 0 {
-		t.Errorf("of nothing: cpu %g, queue %g", cpu, queue)
-	}
-}
-
 // TestHealthOfManyAtOnce: several controllers' goroutines may look.
 func TestHealthOfManyAtOnce(t *testing.T) {
 	t.Parallel()
-	e := newEngine(t)
+	e := storetest.NewEngine(t)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for range 5 {
-				if _, err := e.ns.Health(t.Context()); err != nil {
+				if _, err := e.NS.Health(t.Context()); err != nil {
 					t.Error(err)
 				}
 			}

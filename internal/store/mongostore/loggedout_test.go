@@ -1,4 +1,4 @@
-package mongostore
+package mongostore_test
 
 import (
 	"crypto/x509/pkix"
@@ -13,6 +13,8 @@ import (
 
 	"dbcontroller.dev/integration/localmongo"
 	"dbcontroller.dev/internal/access/accesstest"
+	"dbcontroller.dev/internal/store/mongostore/conn"
+	"dbcontroller.dev/internal/store/mongostore/storetest"
 	"dbcontroller.dev/record"
 )
 
@@ -32,7 +34,7 @@ func TestUserMadeAnew(t *testing.T) {
 		return path
 	}
 	ca := authority.File(t, filepath.Join(dir, "ca.crt"))
-	srv := start(t, localmongo.Options{Auth: true, Own: true, TLS: &localmongo.TLS{CertificateKey: pair("mongod", "listeners"), CA: ca}})
+	srv := storetest.Start(t, localmongo.Options{Auth: true, Own: true, TLS: &localmongo.TLS{CertificateKey: pair("mongod", "listeners"), CA: ca}})
 	_, rest, _ := strings.Cut(srv.URI(), "@")
 	host, _, _ := strings.Cut(rest, "/")
 	t.Run("password", func(t *testing.T) {
@@ -47,14 +49,14 @@ func TestUserMadeAnew(t *testing.T) {
 // userMadeAnew has a user of a database of users dropped and created again.
 func userMadeAnew(t *testing.T, srv *localmongo.Server, users, user, uri string) {
 	t.Helper()
-	root := openNamespace(t, Config{URI: srv.URI(), Database: "shop"}, nil)
+	root := storetest.OpenNamespace(t, conn.Config{URI: srv.URI(), Database: "shop"}, nil)
 	tok, err := root.Provision(t.Context(), record.KindSpec{Name: "things"}, "things.n1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	administer := func(cmd bson.D) {
 		t.Helper()
-		if err := root.client.Database(users).RunCommand(t.Context(), cmd).Err(); err != nil {
+		if err := root.Mongo.Database(users).RunCommand(t.Context(), cmd).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -64,11 +66,11 @@ func userMadeAnew(t *testing.T, srv *localmongo.Server, users, user, uri string)
 		create = append(create, bson.E{Key: "pwd", Value: "p"})
 	}
 	administer(create)
-	ns := openNamespace(t, Config{URI: uri, Database: "shop"}, nil)
+	ns := storetest.OpenNamespace(t, conn.Config{URI: uri, Database: "shop"}, nil)
 	client := ns.Client()
 	toks := record.Tokens{"things": tok}
 	write := func(n int) error {
-		return client.Write(t.Context(), toks, []record.Mutation{{Kind: "things", Key: record.StringKey("a"), Doc: doc("a", n)}})
+		return client.Write(t.Context(), toks, []record.Mutation{{Kind: "things", Key: record.StringKey("a"), Doc: storetest.Doc("a", n)}})
 	}
 	read := func() error {
 		_, err := client.Get(t.Context(), tok, record.StringKey("a"))
@@ -111,23 +113,5 @@ func userMadeAnew(t *testing.T, srv *localmongo.Server, users, user, uri string)
 	roles("grantRolesToUser")
 	if err := errors.Join(read(), write(3)); err != nil {
 		t.Errorf("with its role again: %v", err)
-	}
-}
-
-// TestConnectionsCount: whoever knows the number of connections knows whether a read may have come
-// over a new one.
-func TestConnectionsCount(t *testing.T) {
-	b := newBench(t)
-	before := b.Connections()
-	if before == 0 || b.Quietly().Connections() != before {
-		t.Fatalf("%d connections, %d quietly", before, b.Quietly().Connections())
-	}
-	b.conns.closeBefore(time.Now())
-	waitFor(t, func() bool {
-		_, err := b.Marks(t.Context())
-		return err == nil
-	})
-	if now := b.Connections(); now <= before {
-		t.Errorf("%d connections, then %d", before, now)
 	}
 }

@@ -1,11 +1,8 @@
-package mongostore
+package mongostore_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
-	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,140 +10,81 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/internal/store/mongostore"
+	"dbcontroller.dev/internal/store/mongostore/conn"
+	"dbcontroller.dev/internal/store/mongostore/storetest"
 	"dbcontroller.dev/record"
 )
-
-// lossyNet is a network that loses the answers to some commands, after the server has done
-// what they say, or the commands themselves.
-type lossyNet struct {
-	command atomic.Pointer[string]
-	left    atomic.Int64
-	lost    atomic.Int64
-	cuts    atomic.Bool // what is asked does not arrive, either
-	onLoss  atomic.Pointer[func()]
-}
-
-// then has f called with each loss from now on.
-func (l *lossyNet) then(f func()) { l.onLoss.Store(&f) }
-
-func (l *lossyNet) noteLoss() {
-	l.lost.Add(1)
-	if f := l.onLoss.Load(); f != nil {
-		(*f)()
-	}
-}
-
-func (l *lossyNet) lose(command string, times int64) {
-	l.left.Store(times)
-	l.command.Store(&command)
-}
-
-func (l *lossyNet) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, network, address)
-	return &lossyConn{Conn: conn, network: l}, err
-}
-
-type lossyConn struct {
-	net.Conn
-	network *lossyNet
-	lose    atomic.Bool
-}
-
-func (c *lossyConn) Write(b []byte) (int, error) {
-	if command := c.network.command.Load(); command != nil && bytes.Contains(b, []byte(*command)) && c.network.left.Add(-1) >= 0 {
-		if c.network.cuts.Load() {
-			c.network.noteLoss()
-			return 0, io.ErrClosedPipe
-		}
-		c.lose.Store(true)
-	}
-	return c.Conn.Write(b)
-}
-
-func (c *lossyConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if c.lose.Load() && n > 0 {
-		c.network.noteLoss()
-		return 0, io.ErrUnexpectedEOF
-	}
-	return n, err
-}
-
-func newLossyEngine(t *testing.T) (*engine, *lossyNet) {
-	t.Helper()
-	uri, name := mongotest.Database(t)
-	l := new(lossyNet)
-	return &engine{t: t, ns: openNamespace(t, Config{URI: uri, Database: name, AppName: t.Name()}, l)}, l
-}
 
 // TestLostAnswers: a commit whose answers get lost is asked for until it is known, or its
 // end is unknown; an insert without transaction is unknown at once. Applying again then
 // finds what was done.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
-	g := func() record.GroupWrite { return group(1, put(t, "m", bson.D{{Key: "_id", Value: "a"}})) }
+	g := func() record.GroupWrite {
+		return storetest.Group(1, storetest.Put(t, "m", bson.D{{Key: "_id", Value: "a"}}))
+	}
 	t.Run("one commit", func(t *testing.T) {
 		t.Parallel()
-		e, l := newLossyEngine(t)
-		tok := e.managed("m")
-		l.lose("commitTransaction", 1)
-		e.want(e.apply(1, tokensOf(tok), g()), record.Applied)
-		e.want(e.apply(1, tokensOf(tok), g()), record.Stale)
-		if l.lost.Load() == 0 {
+		e, l := storetest.NewLossyEngine(t)
+		tok := e.Managed("m")
+		l.Lose("commitTransaction", 1)
+		e.Want(e.Apply(1, storetest.TokensOf(tok), g()), record.Applied)
+		e.Want(e.Apply(1, storetest.TokensOf(tok), g()), record.Stale)
+		if l.Lost.Load() == 0 {
 			t.Error("nothing was lost")
 		}
 	})
 	t.Run("all commits", func(t *testing.T) {
 		t.Parallel()
-		e, l := newLossyEngine(t)
-		tok := e.managed("m")
-		l.lose("commitTransaction", 1<<40)
-		_, err := e.ns.Apply(t.Context(), record.Batch{Tokens: tokensOf(tok), Epoch: 1, Groups: []record.GroupWrite{g()}})
+		e, l := storetest.NewLossyEngine(t)
+		tok := e.Managed("m")
+		l.Lose("commitTransaction", 1<<40)
+		_, err := e.NS.Apply(t.Context(), record.Batch{Tokens: storetest.TokensOf(tok), Epoch: 1, Groups: []record.GroupWrite{g()}})
 		if !errors.Is(err, record.ErrUnknown) {
 			t.Fatalf("%v, want ErrUnknown", err)
 		}
-		l.lose("", 0)
-		e.want(e.apply(1, tokensOf(tok), g()), record.Stale)
+		l.Lose("", 0)
+		e.Want(e.Apply(1, storetest.TokensOf(tok), g()), record.Stale)
 	})
 	t.Run("insert", func(t *testing.T) {
 		t.Parallel()
-		e, l := newLossyEngine(t)
-		tok := e.managed("m")
-		l.lose("documents", 1)
-		_, err := e.ns.Load(t.Context(), record.Batch{Tokens: tokensOf(tok), Epoch: 1, Groups: []record.GroupWrite{g()}})
+		e, l := storetest.NewLossyEngine(t)
+		tok := e.Managed("m")
+		l.Lose("documents", 1)
+		_, err := e.NS.Load(t.Context(), record.Batch{Tokens: storetest.TokensOf(tok), Epoch: 1, Groups: []record.GroupWrite{g()}})
 		if !errors.Is(err, record.ErrUnknown) {
 			t.Fatalf("%v, want ErrUnknown", err)
 		}
-		e.want(e.load(1, tokensOf(tok), g()), record.Changed)
-		e.want(e.apply(1, tokensOf(tok), g()), record.Stale)
+		e.Want(e.Load(1, storetest.TokensOf(tok), g()), record.Changed)
+		e.Want(e.Apply(1, storetest.TokensOf(tok), g()), record.Stale)
 	})
 	t.Run("statement of a transaction", func(t *testing.T) {
 		t.Parallel()
-		e, l := newLossyEngine(t)
-		tok := e.managed("m")
-		l.lose("documents", 1)
-		e.want(e.apply(1, tokensOf(tok), g()), record.Applied)
+		e, l := storetest.NewLossyEngine(t)
+		tok := e.Managed("m")
+		l.Lose("documents", 1)
+		e.Want(e.Apply(1, storetest.TokensOf(tok), g()), record.Applied)
 	})
 	t.Run("deadline", func(t *testing.T) {
 		t.Parallel()
-		e, l := newLossyEngine(t)
-		tok := e.managed("m")
-		l.lose("commitTransaction", 1<<40)
+		e, l := storetest.NewLossyEngine(t)
+		tok := e.Managed("m")
+		l.Lose("commitTransaction", 1<<40)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		// Not before a commit was sent: until then nothing can have been written.
 		var begin atomic.Pointer[time.Time]
-		l.then(func() {
+		l.Then(func() {
 			now := time.Now()
 			begin.CompareAndSwap(nil, &now)
 			cancel()
 		})
-		_, err := e.ns.Apply(ctx, record.Batch{Tokens: tokensOf(tok), Epoch: 1, Groups: []record.GroupWrite{g()}})
+		_, err := e.NS.Apply(ctx, record.Batch{Tokens: storetest.TokensOf(tok), Epoch: 1, Groups: []record.GroupWrite{g()}})
 		if !errors.Is(err, record.ErrUnknown) {
 			t.Fatalf("%v, want ErrUnknown", err)
 		}
-		if took := time.Since(*begin.Load()); took > closeTimeout {
+		if took := time.Since(*begin.Load()); took > conn.CloseTimeout {
 			t.Errorf("it took %v to give up", took)
 		}
 	})
@@ -165,7 +103,7 @@ func TestSecrets(t *testing.T) {
 		"mongodb://127.0.0.1/?tlsCertificateKeyFilePassword=s3cret&tls=maybe",
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		_, err := Open(ctx, Config{URI: uri, Database: "d"})
+		_, err := mongostore.Open(ctx, conn.Config{URI: uri, Database: "d"})
 		cancel()
 		if err == nil {
 			t.Errorf("%s was opened", uri)

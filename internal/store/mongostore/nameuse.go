@@ -9,6 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/store/mongostore/conn"
 	"dbcontroller.dev/record"
 )
 
@@ -17,9 +18,9 @@ import (
 // findAndModify does not. Each member of a replica set counts only its own operations.
 func (n *Namespace) NameCount(ctx context.Context, name string) (count record.NameCount, err error) {
 	// On a sharded cluster each shard has its own counters.
-	cursor, err := n.db.Collection(name).Aggregate(ctx, bson.A{bson.D{{Key: "$collStats", Value: bson.D{{Key: "latencyStats", Value: bson.D{}}}}}})
+	cursor, err := n.DB.Collection(name).Aggregate(ctx, bson.A{bson.D{{Key: "$collStats", Value: bson.D{{Key: "latencyStats", Value: bson.D{}}}}}})
 	if err != nil {
-		return count, fmt.Errorf("count uses of %s.%s: %w", n.name, name, withPrivilege(err))
+		return count, fmt.Errorf("count uses of %s.%s: %w", n.Name, name, conn.WithPrivilege(err))
 	}
 	var shards []struct {
 		LatencyStats struct {
@@ -27,7 +28,7 @@ func (n *Namespace) NameCount(ctx context.Context, name string) (count record.Na
 		} `bson:"latencyStats"`
 	}
 	if err := cursor.All(ctx, &shards); err != nil {
-		return count, fmt.Errorf("count uses of %s.%s: %w", n.name, name, err)
+		return count, fmt.Errorf("count uses of %s.%s: %w", n.Name, name, err)
 	}
 	for _, s := range shards {
 		count.Reads += s.LatencyStats.Reads.Ops
@@ -42,12 +43,12 @@ func (n *Namespace) NameCount(ctx context.Context, name string) (count record.Na
 func (n *Namespace) NameUsers(ctx context.Context, names []string) ([]record.NameUser, error) {
 	spaces := make(bson.A, len(names))
 	for i, name := range names {
-		spaces[i] = n.name + "." + name
+		spaces[i] = n.Name + "." + name
 	}
-	cursor, err := n.admin().Aggregate(ctx, bson.A{
+	cursor, err := n.Admin().Aggregate(ctx, bson.A{
 		bson.D{{Key: "$currentOp", Value: bson.D{{Key: "allUsers", Value: true}, {Key: "idleCursors", Value: true}}}},
 		bson.D{{Key: "$match", Value: bson.D{
-			{Key: "ns", Value: bson.D{{Key: "$in", Value: spaces}}}, {Key: "appName", Value: bson.D{{Key: "$ne", Value: n.app}}},
+			{Key: "ns", Value: bson.D{{Key: "$in", Value: spaces}}}, {Key: "appName", Value: bson.D{{Key: "$ne", Value: n.App}}},
 			{Key: "clientMetadata", Value: bson.D{{Key: "$exists", Value: true}}}, // the server's own operations have none
 		}}},
 		bson.D{{Key: "$project", Value: bson.D{
@@ -59,7 +60,7 @@ func (n *Namespace) NameUsers(ctx context.Context, names []string) ([]record.Nam
 		bson.D{{Key: "$limit", Value: 100}},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look who uses names of %s: %w", n.name, withPrivilege(err))
+		return nil, fmt.Errorf("look who uses names of %s: %w", n.Name, conn.WithPrivilege(err))
 	}
 	var ops []struct {
 		NS, Client string
@@ -67,12 +68,12 @@ func (n *Namespace) NameUsers(ctx context.Context, names []string) ([]record.Nam
 		Driver     struct{ Name, Version string }
 	}
 	if err := cursor.All(ctx, &ops); err != nil {
-		return nil, fmt.Errorf("look who uses names of %s: %w", n.name, err)
+		return nil, fmt.Errorf("look who uses names of %s: %w", n.Name, err)
 	}
 	var users []record.NameUser
 	for _, op := range ops {
 		u := record.NameUser{
-			Name: strings.TrimPrefix(op.NS, n.name+"."), Application: printable(op.AppName),
+			Name: strings.TrimPrefix(op.NS, n.Name+"."), Application: printable(op.AppName),
 			Driver: printable(strings.TrimSpace(op.Driver.Name + " " + op.Driver.Version)), Address: printable(op.Client),
 		}
 		if host, _, err := net.SplitHostPort(op.Client); err == nil {

@@ -1,4 +1,4 @@
-package mongostore
+package mongostore_test
 
 import (
 	"context"
@@ -10,14 +10,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/internal/store/mongostore/storetest"
 	"dbcontroller.dev/record"
 )
 
 // TestNameUse: reads and refused writes of a name that a fence left are counted, what keeps the fence
 // is not, and the client that is at it is met with its name, driver and address.
 func TestNameUse(t *testing.T) {
-	b := newBench(t)
-	tok := b.fixed(t, "orders")
+	b := storetest.NewBench(t)
+	tok := b.Fixed(t, "orders")
 	f := record.Fence{Class: record.FenceView, Token: tok, To: "orders.n1"}
 	if err := b.Fence(t.Context(), f); err != nil {
 		t.Fatal(err)
@@ -48,25 +49,25 @@ func TestNameUse(t *testing.T) {
 	}
 	look("what keeps the fence", 0, 0)
 
-	client, err := mongo.Connect(options.Client().ApplyURI(b.uri).SetAppName("old-shop"))
+	client, err := mongo.Connect(options.Client().ApplyURI(b.URI).SetAppName("old-shop"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = client.Disconnect(context.Background()) }()
-	orders := client.Database(b.raw.Name()).Collection("orders")
+	orders := client.Database(b.Raw.Name()).Collection("orders")
 	_, _ = orders.InsertOne(t.Context(), bson.D{})
 	_, _ = orders.DeleteOne(t.Context(), bson.D{})
 	look("writes", 0, 2)
 	_ = orders.FindOne(t.Context(), bson.D{}).Err()
 	look("a read", 1, 0)
 
-	if u := b.meets(t, orders); u.Name != "orders" || u.Application != "old-shop" || u.Driver == "" || u.Address != "127.0.0.1" {
+	if u := meets(t, b, orders); u.Name != "orders" || u.Application != "old-shop" || u.Driver == "" || u.Address != "127.0.0.1" {
 		t.Errorf("met %+v", u)
 	}
 }
 
 // meets has a client read and write a collection all the time, until it is met.
-func (b *bench) meets(t *testing.T, at *mongo.Collection) record.NameUser {
+func meets(t *testing.T, b *storetest.Bench, at *mongo.Collection) record.NameUser {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -97,8 +98,8 @@ func (b *bench) meets(t *testing.T, at *mongo.Collection) record.NameUser {
 func TestNameUsersBehindValidators(t *testing.T) {
 	t.Parallel()
 	c := mongotest.Sharded(t)
-	b := benchAt(t, c.URI(), c.Database(t, 0))
-	tok := b.fixed(t, "orders")
+	b := storetest.BenchAt(t, c.URI(), c.Database(t, 0))
+	tok := b.Fixed(t, "orders")
 	class, restore, err := b.Prepare(t.Context(), tok, record.FenceValidator)
 	if err != nil {
 		t.Fatal(err)
@@ -106,15 +107,15 @@ func TestNameUsersBehindValidators(t *testing.T) {
 	if err := b.Fence(t.Context(), record.Fence{Class: class, Token: tok, To: "orders.n1", Restore: restore}); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]bool{"old-shop": true, b.app: false} {
-		client, err := mongo.Connect(options.Client().ApplyURI(b.uri).SetAppName(name))
+	for name, want := range map[string]bool{"old-shop": true, b.App: false} {
+		client, err := mongo.Connect(options.Client().ApplyURI(b.URI).SetAppName(name))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = client.Disconnect(context.Background()) }()
-		orders := client.Database(b.raw.Name()).Collection("orders")
+		orders := client.Database(b.Raw.Name()).Collection("orders")
 		if want {
-			if u := b.meets(t, orders); u.Name != "orders" || u.Application != name || u.Driver == "" || u.Address != "127.0.0.1" {
+			if u := meets(t, b, orders); u.Name != "orders" || u.Application != name || u.Driver == "" || u.Address != "127.0.0.1" {
 				t.Errorf("met %+v", u)
 			}
 			continue

@@ -178,7 +178,7 @@ func (n *Namespace) lacking(ctx context.Context) ([]string, error) {
 			} `bson:"authenticatedUserPrivileges"`
 		} `bson:"authInfo"`
 	}
-	err := n.admin().RunCommand(ctx, bson.D{{Key: "connectionStatus", Value: 1}, {Key: "showPrivileges", Value: true}}).Decode(&status)
+	err := n.Admin().RunCommand(ctx, bson.D{{Key: "connectionStatus", Value: 1}, {Key: "showPrivileges", Value: true}}).Decode(&status)
 	// Without access control there are no users, and every command is allowed.
 	if err != nil || len(status.Info.Users) == 0 {
 		return nil, err
@@ -186,7 +186,7 @@ func (n *Namespace) lacking(ctx context.Context) ([]string, error) {
 	may := map[string]bool{}
 	for _, p := range status.Info.Privileges {
 		// A privilege for any collection of the database counts.
-		if p.Resource.Any || p.Resource.DB != nil && (*p.Resource.DB == "" || *p.Resource.DB == n.name) {
+		if p.Resource.Any || p.Resource.DB != nil && (*p.Resource.DB == "" || *p.Resource.DB == n.Name) {
 			for _, a := range p.Actions {
 				may[a] = true
 			}

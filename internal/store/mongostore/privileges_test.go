@@ -1,4 +1,4 @@
-package mongostore
+package mongostore_test
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"dbcontroller.dev/integration/localmongo"
+	"dbcontroller.dev/internal/store/mongostore"
+	"dbcontroller.dev/internal/store/mongostore/conn"
 	"dbcontroller.dev/record"
 )
 
@@ -39,12 +41,12 @@ func TestRolesAreEnough(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	open := func(user string, role bson.D) *Namespace {
+	open := func(user string, role bson.D) *mongostore.Namespace {
 		t.Helper()
 		run(role)
 		run(bson.D{{Key: "createUser", Value: user}, {Key: "pwd", Value: "p"}, {Key: "roles", Value: bson.A{role[0].Value}}})
 		_, rest, _ := strings.Cut(server.URI(), "@")
-		ns, err := Open(t.Context(), Config{URI: "mongodb://" + user + ":p@" + rest, Database: db, Log: zaptest.NewLogger(t)})
+		ns, err := mongostore.Open(t.Context(), conn.Config{URI: "mongodb://" + user + ":p@" + rest, Database: db, Log: zaptest.NewLogger(t)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +54,7 @@ func TestRolesAreEnough(t *testing.T) {
 		return ns
 	}
 
-	controller := RoleFor(Controller, "controllers", On{Databases: []string{db}, Scratch: []string{db + "_dbcrehearsal"}})
+	controller := mongostore.RoleFor(mongostore.Controller, "controllers", mongostore.On{Databases: []string{db}, Scratch: []string{db + "_dbcrehearsal"}})
 	ns := open("controller", controller)
 	if err := ns.Check(t.Context()); err != nil {
 		t.Fatal(err)
@@ -70,8 +72,8 @@ func TestRolesAreEnough(t *testing.T) {
 	if err := root.Database(db).RunCommand(t.Context(), bson.D{{Key: "insert", Value: "k"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: "a"}}}}}).Err(); err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range Privileges() {
-		if p.Scope != OfDatabase || !slices.Contains(p.For, Controller) {
+	for _, p := range mongostore.Privileges() {
+		if p.Scope != mongostore.OfDatabase || !slices.Contains(p.For, mongostore.Controller) {
 			continue
 		}
 		less := slices.Clone(controller[1].Value.(bson.A))
@@ -85,7 +87,7 @@ func TestRolesAreEnough(t *testing.T) {
 		run(bson.D{{Key: "updateRole", Value: "controllers"}, {Key: "privileges", Value: less}})
 		err := ns.Check(t.Context())
 		switch {
-		case err != nil && (!IsPrivilege(err) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "grant")):
+		case err != nil && (!mongostore.IsPrivilege(err) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "grant")):
 			t.Errorf("without %s: %v, want one line that names what to grant", p.Action, err)
 		case err == nil:
 			t.Errorf("%s is not missed", p.Action)
@@ -94,7 +96,7 @@ func TestRolesAreEnough(t *testing.T) {
 		}
 	}
 
-	srv := open("server", RoleFor(Server, "servers", On{Databases: []string{db}}))
+	srv := open("server", mongostore.RoleFor(mongostore.Server, "servers", mongostore.On{Databases: []string{db}}))
 	at, err := srv.Position(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +106,7 @@ func TestRolesAreEnough(t *testing.T) {
 		t.Fatal(err)
 	}
 	stream.Close(t.Context())
-	if err := srv.Check(t.Context()); !IsPrivilege(err) {
+	if err := srv.Check(t.Context()); !mongostore.IsPrivilege(err) {
 		t.Errorf("a server may do what a controller does: %v", err)
 	}
 	if _, err := srv.Identity(t.Context()); err != nil {

@@ -1,4 +1,4 @@
-package mongostore
+package mongostore_test
 
 import (
 	"strings"
@@ -9,6 +9,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.uber.org/zap/zaptest"
 
+	"dbcontroller.dev/internal/store/mongostore"
+	"dbcontroller.dev/internal/store/mongostore/conn"
+	"dbcontroller.dev/internal/store/mongostore/fences"
+	"dbcontroller.dev/internal/store/mongostore/storetest"
 	"dbcontroller.dev/record"
 )
 
@@ -34,7 +38,7 @@ func applicationsLogin(t *testing.T, root *mongo.Client, uri string) {
 		return "mongodb://" + name + ":p@" + rest
 	}
 	// The fence by a view takes a controller that may do anything.
-	ns, err := Open(t.Context(), Config{Database: db, Log: zaptest.NewLogger(t), URI: user("mover", bson.D{
+	ns, err := mongostore.Open(t.Context(), conn.Config{Database: db, Log: zaptest.NewLogger(t), URI: user("mover", bson.D{
 		{Key: "createRole", Value: "anything"}, {Key: "roles", Value: bson.A{}}, {Key: "privileges", Value: bson.A{
 			bson.D{{Key: "resource", Value: bson.D{{Key: "anyResource", Value: true}}}, {Key: "actions", Value: bson.A{"anyAction"}}},
 		}},
@@ -44,27 +48,27 @@ func applicationsLogin(t *testing.T, root *mongo.Client, uri string) {
 	}
 	t.Cleanup(func() { ns.Close(t.Context()) }) //nolint:errcheck // of no interest
 	all := root.Database(db)
-	b := &bench{Namespace: ns, raw: all}
-	fences := map[string]record.Fence{}
+	b := &storetest.Bench{Namespace: ns, Raw: all}
+	set := map[string]record.Fence{}
 	for kind, class := range map[string]record.FenceClass{viewed: record.FenceView, checked: record.FenceValidator} {
-		tok := b.fixed(t, kind)
+		tok := b.Fixed(t, kind)
 		_, restore, err := ns.Prepare(t.Context(), tok, class)
 		if err != nil {
 			t.Fatal(err)
 		}
-		fences[kind] = record.Fence{Class: class, Token: tok, To: record.PhysicalName(kind, 1), Restore: restore}
+		set[kind] = record.Fence{Class: class, Token: tok, To: record.PhysicalName(kind, 1), Restore: restore}
 	}
 	owner := record.Owner{Deployment: "services/shop/deployments/eu", Version: "v1"}
-	if err := ns.PutMark(t.Context(), record.Mark{Owner: owner, Body: b.run(t, bson.D{{Key: "ping", Value: 1}})}); err != nil {
+	if err := ns.PutMark(t.Context(), record.Mark{Owner: owner, Body: b.Run(t, bson.D{{Key: "ping", Value: 1}})}); err != nil {
 		t.Fatal(err)
 	}
 	// All that an upgrade keeps next to the application's collections, and a stranger's.
 	others := []string{
-		ownerCollection, marksCollection, GuardsName(viewed), record.PhysicalName(checked, 7), gateOf(aside),
-		asidePrefix + viewed, "dbc_lineage.x", "stranger",
+		fences.OwnerCollection, conn.MarksCollection, conn.GuardsName(viewed), record.PhysicalName(checked, 7), fences.GateOf(aside),
+		conn.AsidePrefix + viewed, "dbc_lineage.x", "stranger",
 	}
 	login, err := mongo.Connect(options.Client().ApplyURI(user("application",
-		RoleFor(Application, "applications", On{Databases: []string{db}, Kinds: map[string][]string{db: {viewed, checked}}}))))
+		mongostore.RoleFor(mongostore.Application, "applications", mongostore.On{Databases: []string{db}, Kinds: map[string][]string{db: {viewed, checked}}}))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +77,7 @@ func applicationsLogin(t *testing.T, root *mongo.Client, uri string) {
 	refuses := func(what string, codes []int, cmds map[string]bson.D) {
 		t.Helper()
 		for name, cmd := range cmds {
-			if err := app.RunCommand(t.Context(), cmd).Err(); !hasCode(err, codes...) {
+			if err := app.RunCommand(t.Context(), cmd).Err(); !conn.HasCode(err, codes...) {
 				t.Errorf("%s %s: %v, want code %v", name, what, err, codes)
 			}
 		}
@@ -81,9 +85,9 @@ func applicationsLogin(t *testing.T, root *mongo.Client, uri string) {
 	unreachable := func(names ...string) {
 		t.Helper()
 		for _, name := range names {
-			refuses(name, []int{codeUnauthorized}, dataCommands(name))
-			refuses(name, []int{codeUnauthorized}, reshapeCommands(name))
-			refuses("into "+name, []int{codeUnauthorized}, map[string]bson.D{"$out": {
+			refuses(name, []int{conn.CodeUnauthorized}, dataCommands(name))
+			refuses(name, []int{conn.CodeUnauthorized}, reshapeCommands(name))
+			refuses("into "+name, []int{conn.CodeUnauthorized}, map[string]bson.D{"$out": {
 				{Key: "aggregate", Value: checked}, {Key: "pipeline", Value: bson.A{bson.D{{Key: "$out", Value: name}}}}, {Key: "cursor", Value: bson.D{}},
 			}, "$lookup": {{Key: "aggregate", Value: checked}, {Key: "pipeline", Value: bson.A{bson.D{{Key: "$lookup", Value: bson.D{
 				{Key: "from", Value: name}, {Key: "pipeline", Value: bson.A{}}, {Key: "as", Value: "seen"}}}}}}, {Key: "cursor", Value: bson.D{}}}})
@@ -97,45 +101,45 @@ func applicationsLogin(t *testing.T, root *mongo.Client, uri string) {
 				t.Errorf("%s %s: %v", name, kind, err)
 			}
 		}
-		refuses(kind, []int{codeUnauthorized}, reshapeCommands(kind))
+		refuses(kind, []int{conn.CodeUnauthorized}, reshapeCommands(kind))
 	}
 	if found, err := app.ListCollectionSpecifications(t.Context(), bson.D{{Key: "name", Value: viewed}}); err != nil || len(found) != 1 || found[0].UUID == nil {
 		t.Errorf("package appclient finds %v, %v", found, err)
 	}
 	unreachable(others...)
 
-	for kind, f := range fences {
+	for kind, f := range set {
 		if err := ns.Fence(t.Context(), f); err != nil {
 			t.Fatalf("fence %s: %v", kind, err)
 		}
 	}
 	reads := func(kind string) bson.D { return bson.D{{Key: "find", Value: kind}} }
-	for kind, code := range map[string]int{viewed: codeViewWrite, checked: codeValidation} {
+	for kind, code := range map[string]int{viewed: conn.CodeViewWrite, checked: conn.CodeValidation} {
 		cmds := dataCommands(kind)
 		if err := app.RunCommand(t.Context(), reads(kind)).Err(); err != nil {
 			t.Errorf("find behind the fence of %s: %v", kind, err)
 		}
 		refuses("behind the fence of "+kind, []int{code}, map[string]bson.D{"insert": cmds["insert"], "update": cmds["update"]})
-		refuses("the fence of "+kind, []int{codeUnauthorized}, reshapeCommands(kind))
+		refuses("the fence of "+kind, []int{conn.CodeUnauthorized}, reshapeCommands(kind))
 	}
-	refuses("behind the view", []int{codeViewWrite}, map[string]bson.D{"delete": dataCommands(viewed)["delete"]})
+	refuses("behind the view", []int{conn.CodeViewWrite}, map[string]bson.D{"delete": dataCommands(viewed)["delete"]})
 	if err := app.RunCommand(t.Context(), dataCommands(checked)["delete"]).Err(); err != nil {
 		t.Errorf("late deletes pass a validator, and are reported: %v", err)
 	}
-	refuses("behind the validator", []int{codeUnauthorized}, map[string]bson.D{"insert without validation": append(dataCommands(checked)["insert"], bson.E{Key: "bypassDocumentValidation", Value: true})})
+	refuses("behind the validator", []int{conn.CodeUnauthorized}, map[string]bson.D{"insert without validation": append(dataCommands(checked)["insert"], bson.E{Key: "bypassDocumentValidation", Value: true})})
 	unreachable(append(others, aside)...)
 
-	refuses("system.views", []int{codeUnauthorized}, dataCommands("system.views"))
+	refuses("system.views", []int{conn.CodeUnauthorized}, dataCommands("system.views"))
 	// Logins of others, and the hashes of their passwords.
 	hashes := bson.D{{Key: "usersInfo", Value: 1}, {Key: "showCredentials", Value: true}}
-	refuses("of users", []int{codeUnauthorized}, map[string]bson.D{"usersInfo": hashes})
+	refuses("of users", []int{conn.CodeUnauthorized}, map[string]bson.D{"usersInfo": hashes})
 	for name, cmd := range map[string]bson.D{"usersInfo": hashes, "find": {{Key: "find", Value: "system.users"}}} {
-		if err := login.Database("admin").RunCommand(t.Context(), cmd).Err(); !hasCode(err, codeUnauthorized) {
+		if err := login.Database("admin").RunCommand(t.Context(), cmd).Err(); !conn.HasCode(err, conn.CodeUnauthorized) {
 			t.Errorf("%s of all users: %v", name, err)
 		}
 	}
 	// applyOps takes what its caller may do otherwise, and a fence has to hold for it.
-	for _, kind := range []string{viewed, checked, aside, ownerCollection} {
+	for _, kind := range []string{viewed, checked, aside, fences.OwnerCollection} {
 		smuggled := bson.D{{Key: "_id", Value: "smuggled"}}
 		err := login.Database("admin").RunCommand(t.Context(), bson.D{{Key: "applyOps", Value: bson.A{
 			bson.D{{Key: "op", Value: "i"}, {Key: "ns", Value: db + "." + kind}, {Key: "o", Value: smuggled}},
@@ -145,7 +149,7 @@ func applicationsLogin(t *testing.T, root *mongo.Client, uri string) {
 		}
 	}
 
-	for kind, f := range fences {
+	for kind, f := range set {
 		if f.Renames() {
 			f.Token.Name = f.To
 		}

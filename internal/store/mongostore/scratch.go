@@ -11,6 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"dbcontroller.dev/internal/store/mongostore/conn"
 )
 
 // scratchMark is the collection that marks a database as created by ClaimScratch.
@@ -19,7 +21,7 @@ const scratchMark = "dbc_scratch"
 // ClaimScratch creates a database that may be dropped at any time. It first drops an earlier
 // scratch database with this name. It refuses, and does not change, a database with other
 // collections.
-func ClaimScratch(ctx context.Context, cfg Config) error {
+func ClaimScratch(ctx context.Context, cfg conn.Config) error {
 	return onDatabase(ctx, cfg, func(db *mongo.Database) error {
 		if err := dropMarked(ctx, db); err != nil {
 			return err
@@ -33,7 +35,7 @@ func ClaimScratch(ctx context.Context, cfg Config) error {
 
 // CheckScratch checks whether a scratch database could be used: whether ClaimScratch would accept
 // it, and whether the server and privileges suffice. It changes no existing data.
-func CheckScratch(ctx context.Context, cfg Config) error {
+func CheckScratch(ctx context.Context, cfg conn.Config) error {
 	err := onDatabase(ctx, cfg, func(db *mongo.Database) error {
 		names, err := db.ListCollectionNames(ctx, bson.D{})
 		if err == nil {
@@ -54,7 +56,7 @@ func CheckScratch(ctx context.Context, cfg Config) error {
 }
 
 // DropScratch drops a database that ClaimScratch created. A missing database is no error.
-func DropScratch(ctx context.Context, cfg Config) error {
+func DropScratch(ctx context.Context, cfg conn.Config) error {
 	return onDatabase(ctx, cfg, func(db *mongo.Database) error { return dropMarked(ctx, db) })
 }
 
@@ -71,26 +73,26 @@ func dropMarked(ctx context.Context, db *mongo.Database) error {
 
 // refuseForeign refuses a database that has collections but no scratch mark.
 func refuseForeign(names []string) error {
-	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.HasPrefix(n, scratchName) }) // left by a check
+	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.HasPrefix(n, conn.ScratchName) }) // left by a check
 	if len(names) > 0 && !slices.Contains(names, scratchMark) {
 		return errors.New("it has collections that do not belong to a rehearsal: rename or remove the database")
 	}
 	return nil
 }
 
-func onDatabase(ctx context.Context, cfg Config, do func(*mongo.Database) error) error {
+func onDatabase(ctx context.Context, cfg conn.Config, do func(*mongo.Database) error) error {
 	ns, err := Open(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	db := ns.client.Database(cfg.Database, options.Database().SetWriteConcern(writeconcern.Majority()))
+	db := ns.Mongo.Database(cfg.Database, options.Database().SetWriteConcern(writeconcern.Majority()))
 	err = do(db)
 	if closeErr := ns.Close(context.WithoutCancel(ctx)); err == nil {
 		err = closeErr
 	}
 	// The message must name this database, and not the one of the version.
-	if hasCode(err, codeUnauthorized) {
-		err = &privilegeError{fmt.Sprintf("%v: grant the roles readWrite and dbAdmin on %s, which is created and dropped again", errNoPrivilege, cfg.Database), err}
+	if conn.HasCode(err, conn.CodeUnauthorized) {
+		err = &conn.PrivilegeError{Text: fmt.Sprintf("%v: grant the roles readWrite and dbAdmin on %s, which is created and dropped again", conn.ErrNoPrivilege, cfg.Database), Err: err}
 	}
 	if err != nil {
 		return fmt.Errorf("scratch database %s: %w", cfg.Database, err)

@@ -1,4 +1,4 @@
-package mongostore
+package mongostore_test
 
 import (
 	"context"
@@ -10,6 +10,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/internal/store/mongostore"
+	"dbcontroller.dev/internal/store/mongostore/conn"
+	"dbcontroller.dev/internal/store/mongostore/storetest"
 	"dbcontroller.dev/internal/store/recordtest"
 	"dbcontroller.dev/record"
 )
@@ -47,12 +50,12 @@ func TestShardedConformance(t *testing.T) {
 			recordtest.ExerciseTopics(t, func(t *testing.T) recordtest.Backend {
 				c := mongotest.Sharded(t)
 				db := c.Database(t, 0)
-				ns := openSuite(t, c.URI(), db)
+				ns := storetest.OpenSuite(t, c.URI(), db)
 				app := application{c.Client().Database(db)}
 				b := recordtest.Backend{
 					Namespace: ns,
 					Client:    ns.Client(),
-					Reopen:    func() record.Namespace { return openSuite(t, c.URI(), db) },
+					Reopen:    func() record.Namespace { return storetest.OpenSuite(t, c.URI(), db) },
 					// An unsharded collection is on one shard, and so are its transactions.
 					SeveralLogs: tc.key != nil,
 					App:         app,
@@ -60,7 +63,7 @@ func TestShardedConformance(t *testing.T) {
 				}
 				if tc.key != nil {
 					b.Namespace = sharding{ns, c, tc.key}
-					b.Reopen = func() record.Namespace { return sharding{openSuite(t, c.URI(), db), c, tc.key} }
+					b.Reopen = func() record.Namespace { return sharding{storetest.OpenSuite(t, c.URI(), db), c, tc.key} }
 					b.NoIndexes = true
 					b.NoMaxKey = name == "ranged" // TestMaxKeyStaysBehind; TestScanTypes has it where nothing moves
 					movers.Add(1)
@@ -76,7 +79,7 @@ func TestShardedConformance(t *testing.T) {
 // sharding is a namespace whose collections are sharded as soon as they are provisioned,
 // as an administrator would do it beforehand.
 type sharding struct {
-	*Namespace
+	*mongostore.Namespace
 	cluster *mongotest.Cluster
 	key     bson.D
 }
@@ -90,19 +93,19 @@ func (s sharding) Provision(ctx context.Context, kind record.KindSpec, name stri
 		return tok, err
 	}
 	admin := s.cluster.Client().Database("admin")
-	err = admin.RunCommand(ctx, bson.D{{Key: "shardCollection", Value: s.name + "." + name}, {Key: "key", Value: s.key}}).Err()
+	err = admin.RunCommand(ctx, bson.D{{Key: "shardCollection", Value: s.Name + "." + name}, {Key: "key", Value: s.key}}).Err()
 	if err != nil || s.key[0].Value == "hashed" {
 		return tok, err
 	}
 	for _, at := range []string{"b", "n"} {
-		split := bson.D{{Key: "split", Value: s.name + "." + name}, {Key: "middle", Value: bson.D{{Key: "_id", Value: at}}}}
+		split := bson.D{{Key: "split", Value: s.Name + "." + name}, {Key: "middle", Value: bson.D{{Key: "_id", Value: at}}}}
 		// A split loses against a chunk that moves at that moment.
 		err := backoff.Retry(func() error {
-			if err := admin.RunCommand(ctx, split).Err(); !hasCode(err, codeChunkBoundary) {
+			if err := admin.RunCommand(ctx, split).Err(); !conn.HasCode(err, codeChunkBoundary) {
 				return err
 			}
 			return nil
-		}, newBackoff(ctx, 20*time.Second))
+		}, conn.NewBackoff(ctx, 20*time.Second))
 		if err != nil {
 			return tok, err
 		}

@@ -1,4 +1,4 @@
-package mongostore
+package mongostore_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/internal/store/mongostore/storetest"
 	"dbcontroller.dev/record"
 )
 
@@ -26,7 +27,7 @@ func TestFenceWhileTransactionsArePrepared(t *testing.T) {
 	defer cancel()
 	c := mongotest.Sharded(t)
 	db := c.Database(t, 0)
-	ns := openSuite(t, c.URI(), db)
+	ns := storetest.OpenSuite(t, c.URI(), db)
 	kind := record.KindSpec{Name: "pairs"}
 	tok, err := ns.Provision(ctx, kind, record.PhysicalName(kind.Name, 1))
 	if err != nil {

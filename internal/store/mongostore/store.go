@@ -2,209 +2,64 @@ package mongostore
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
-	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
-	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
-	"go.uber.org/zap"
-
+	"dbcontroller.dev/internal/store/mongostore/changes"
+	"dbcontroller.dev/internal/store/mongostore/client"
+	"dbcontroller.dev/internal/store/mongostore/conn"
+	"dbcontroller.dev/internal/store/mongostore/fences"
+	"dbcontroller.dev/internal/store/mongostore/provision"
+	"dbcontroller.dev/internal/store/mongostore/recordio"
 	"dbcontroller.dev/record"
-)
-
-// Config locates a namespace. Open uses a copy.
-type Config struct {
-	URI      string      // connection string; never shown, see Location
-	Database string      // database of the namespace
-	PoolSize int         // connections at most; 0: 64
-	AppName  string      // shown in the server's logs and currentOp; empty: "dbcontroller"
-	Log      *zap.Logger // nil: none
-	// Quiet keeps this namespace from disturbing other users of the server. It kills no session,
-	// even one that blocks it. No fence takes the lock of the whole server or blocks its writes;
-	// fixed-name kinds get the validator class. It is for rehearsals, and for the proof of the
-	// rollback.
-	Quiet bool
-	// Seen is the horizon of earlier Namespaces for the same database in this process, with another
-	// login. Nil starts a new one.
-	Seen *Horizon
-}
-
-// selectTimeout bounds the wait for a usable server. A failover takes about 10 s with default
-// settings, and callers retry with backoff. A longer wait would only hide the loss.
-const selectTimeout = 15 * time.Second
-
-// Timeouts for a primary that hangs (a frozen machine, a network that drops packets) and neither
-// answers nor closes connections. Commands to it wait until the driver closes its connections. That
-// happens after heartbeatEvery and twice connectTimeout, about when a replica set with default
-// settings elects another primary. With the driver's own values it takes 70 s. A connection string
-// may set others.
-const (
-	connectTimeout = 5 * time.Second
-	heartbeatEvery = 2 * time.Second
 )
 
 // Namespace is one MongoDB database. Its methods may be called concurrently. The caller of Open
 // closes it.
+//
+// Each part of its work has a type of its own. All of them share the connection.
 type Namespace struct {
-	client   *mongo.Client
-	db       *mongo.Database // majority write and read concern, primary
-	name     string          // of the database
-	location string          // hosts and database, without secrets
-	app      string          // AppName
-	quiet    bool            // Config.Quiet
-	log      *zap.Logger
-	left     *leftOpen // shared by namespaces of one client
-	seen     *Horizon  // likewise
-	conns    *connections
+	*conn.Conn
+	*fences.Fences         // takes collections away from their writers, and gives them back
+	*provision.Collections // creates, describes, changes and drops collections and their indexes
+	*recordio.Records      // reads and writes records
+	*changes.Feed          // follows changes
 
-	sides     sideCollections
-	offending offending
-	health    gauges
-	pulse     pulse
-
-	// Requests of many kinds at once are combined into few commands.
-	names   rounds[[]string, []collection]      // collections and views by name
-	checks  rounds[struct{}, bool]              // whether the server checks collection UUIDs
-	sharded rounds[string, map[string]bson.Raw] // shard keys
-	indexed lookups[[]listedIndex]              // lists of indexes by collection
-	notes   rounds[notice, struct{}]
-	ends    rounds[string, []string]             // removed fences, by their To
-	gates   rounds[record.Fence, struct{}]       // creates gates
-	passes  rounds[record.Fence, struct{}]       // passes gates
-	moves   rounds[viewMove, struct{}]           // renames collections under fences' views
-	closed  rounds[string, struct{}]             // drops gates, by the fence's To
-	looks   rounds[string, map[string]error]     // index builds that prevent a rename
-	proofs  rounds[identified, map[string]error] // why collections do not have their names
-	strays  rounds[string, []strayNote]          // collections created under fenced names
-	// Lifts the write block of the cluster.
-	unblocks rounds[struct{}, struct{}]
-
-	// Reasons why the server lacks an ability that a fence needs, nil: it has it.
-	tested recent[*record.UnsupportedError] // refuse other collection UUIDs
-	probed recent[*record.UnsupportedError] // rename a collection and create a view in one step
+	health gauges
 }
 
-var _ record.Store = (*Namespace)(nil)
+var (
+	_ record.Store       = (*Namespace)(nil)
+	_ record.Namespace   = (*Namespace)(nil)
+	_ record.Provisioner = (*Namespace)(nil)
+	_ record.Fencer      = (*Namespace)(nil)
+)
 
 // Open connects to the database and waits until a primary answers. An error that waiting may cure
 // is record.ErrUnavailable. The caller closes the Namespace.
-func Open(ctx context.Context, cfg Config) (*Namespace, error) {
-	return open(ctx, cfg, nil)
-}
-
-// open is Open with a dialer. Nil means the driver's own.
-func open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Namespace, error) {
-	if cfg.Database == "" {
-		return nil, errors.New("open mongodb: no database name")
-	}
-	if cfg.PoolSize == 0 {
-		cfg.PoolSize = 64
-	}
-	if cfg.AppName == "" {
-		cfg.AppName = "dbcontroller"
-	}
-	if cfg.Log == nil {
-		cfg.Log = zap.NewNop()
-	}
-	opts := options.Client().ApplyURI(cfg.URI)
-	// The error may quote the connection string, so hide its secrets.
-	if err := opts.Validate(); err != nil {
-		shown := redactError(cfg.URI, err)
-		if lookupFailed(err) {
-			shown = &unavailableError{shown}
-		}
-		return nil, fmt.Errorf("open mongodb: %w", shown)
-	}
-	// Set these after the connection string: its concerns and preferences must not weaken
-	// acknowledgements or reads.
-	opts.SetAppName(cfg.AppName).
-		SetMaxPoolSize(uint64(max(cfg.PoolSize, 2))).
-		SetServerSelectionTimeout(selectTimeout).
-		SetWriteConcern(writeconcern.Majority()).
-		SetReadConcern(readconcern.Majority()).
-		SetReadPreference(readpref.Primary()).
-		SetRetryWrites(true).
-		SetRetryReads(true)
-	// The connection string may set its own timeouts.
-	if opts.ConnectTimeout == nil {
-		opts.SetConnectTimeout(connectTimeout)
-	}
-	if opts.HeartbeatInterval == nil {
-		opts.SetHeartbeatInterval(heartbeatEvery)
-	}
-	conns := newConnections(dialer)
-	opts.SetDialer(conns).SetMonitor(conns.monitor())
-	client, err := mongo.Connect(opts)
+func Open(ctx context.Context, cfg conn.Config) (*Namespace, error) {
+	c, err := conn.Open(ctx, cfg, nil)
 	if err != nil {
-		return nil, fmt.Errorf("open mongodb: %w", redactError(cfg.URI, err))
+		return nil, err
 	}
-	n := newNamespace(client, cfg.Database, locationOf(opts.Hosts, cfg.Database), cfg.Log)
-	n.app, n.quiet, n.conns = cfg.AppName, cfg.Quiet, conns
-	if cfg.Seen != nil {
-		n.seen = cfg.Seen
-	}
-	// Fail now rather than at the first command of a caller.
-	if err := client.Ping(ctx, readpref.Primary()); err != nil {
-		closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-		defer cancel()
-		return nil, errors.Join(
-			fmt.Errorf("open %s: %w", n.location, asUnavailable(err, redactError(cfg.URI, n.oneLine(err)))),
-			client.Disconnect(closeCtx))
-	}
-	return n, nil
+	return New(c), nil
 }
 
-// newNamespace returns the namespace of a database. It sends no command.
-func newNamespace(client *mongo.Client, database, location string, log *zap.Logger) *Namespace {
-	n := &Namespace{client: client, db: client.Database(database), name: database, location: location, log: log, left: new(leftOpen), seen: new(Horizon)}
-	n.names.do, n.checks.do, n.notes.do, n.ends.do = n.listNamed, n.checksUUIDs, n.writeNotes, n.unfenced
-	n.gates.do, n.passes.do, n.closed.do = n.makeGates, n.throughGates, n.dropGates
-	n.looks.do, n.proofs.do, n.proofs.most = n.lookForBuilds, n.proveNames, provenAtOnce
-	n.strays.do, n.sharded.do = n.notedStrays, n.shardKeysThere
-	n.indexed.do = func(ctx context.Context, name string) ([]listedIndex, error) {
-		return n.listIndexes(ctx, record.Token{Name: name})
-	}
-	n.gates.most, n.passes.most, n.closed.most = atOnce, atOnce, atOnce
-	n.moves.do, n.moves.most = n.moveUnderViews, atOnce
-	n.unblocks.do = n.liftWriteBlock
-	return n
+// New returns the namespace of an open connection, with all its parts. It sends no command.
+func New(c *conn.Conn) *Namespace {
+	f := fences.New(c)
+	return &Namespace{Conn: c, Fences: f, Collections: provision.New(c, f), Records: recordio.New(c, f), Feed: changes.New(c)}
 }
 
 // Quietly returns the same namespace with Config.Quiet. It shares the connections, which only n
 // closes.
-func (n *Namespace) Quietly() *Namespace {
-	quiet := newNamespace(n.client, n.name, n.location, n.log)
-	quiet.app, quiet.left, quiet.seen, quiet.conns, quiet.quiet = n.app, n.left, n.seen, n.conns, true
-	return quiet
-}
+func (n *Namespace) Quietly() *Namespace { return New(n.AsQuiet()) }
 
-// closeTimeout bounds the wait of clean-up for connections in use.
-const closeTimeout = 5 * time.Second
+// Client returns a client of the namespace. The namespace must stay open while the client is in
+// use. One client serves a whole process.
+func (n *Namespace) Client() *client.Client { return client.New(n.Conn, n.Records, n.Feed) }
 
-// Close closes all connections. Streams of the Namespace fail afterwards.
-func (n *Namespace) Close(ctx context.Context) error {
-	if err := n.client.Disconnect(ctx); err != nil {
-		return fmt.Errorf("close %s: %w", n.location, err)
-	}
-	return nil
-}
-
-// Location returns the hosts and the database, without secrets.
-func (n *Namespace) Location() string { return n.location }
-
-// run sends a command in raw BSON and returns the reply. It returns the driver's error without
-// quoted values; callers classify it. For a reply with write errors it returns both the reply and
-// the mongo.WriteException.
-func (n *Namespace) run(ctx context.Context, cmd []byte) (bson.Raw, error) {
-	res := n.db.RunCommand(ctx, bson.Raw(cmd))
-	raw, err := res.Raw()
-	if err == nil {
-		err = res.Err()
-	}
-	return raw, concealed(err)
+// EndTransactions ends the transactions that former left open because no server answered. n has
+// another login of the same user, or is former itself. If it fails, it keeps the sessions for the
+// next call; the server ends their transactions after a minute.
+func (n *Namespace) EndTransactions(ctx context.Context, former *Namespace) error {
+	return n.EndTransactionsOf(ctx, former.Conn)
 }

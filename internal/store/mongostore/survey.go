@@ -9,38 +9,40 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"dbcontroller.dev/internal/store/mongostore/conn"
+	"dbcontroller.dev/internal/store/mongostore/wire"
 	"dbcontroller.dev/record"
 )
 
 // Survey collects facts about the server and the user, without changing anything. Facts that the
 // privileges hide stay empty.
 func (n *Namespace) Survey(ctx context.Context) (record.Survey, error) {
-	s := record.Survey{MaxDocument: maxDocument}
+	s := record.Survey{MaxDocument: wire.MaxDocument}
 	if err := n.checkServer(ctx); err != nil { // a plan that only reads does not call Check
 		return s, err
 	}
 	fail := func(err error) (record.Survey, error) {
-		return s, fmt.Errorf("survey %s: %w", n.location, n.reachable(err))
+		return s, fmt.Errorf("survey %s: %w", n.Location(), n.reachable(err))
 	}
-	build, err := n.admin().RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Raw()
+	build, err := n.Admin().RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Raw()
 	if err != nil {
 		return fail(err)
 	}
 	s.Server, _ = build.Lookup("version").StringValueOK()
-	if s.Mongos, err = n.isMongos(ctx); err != nil {
+	if s.Mongos, err = n.IsMongos(ctx); err != nil {
 		return fail(err)
 	}
-	if s.UUIDs, err = n.checks.ask(ctx, struct{}{}); err != nil {
+	if s.UUIDs, err = n.Checks.Ask(ctx, struct{}{}); err != nil {
 		return fail(err)
 	}
 	// Optional, because it needs another privilege.
-	raw, err := n.admin().RunCommand(ctx, bson.D{{Key: "getParameter", Value: 1}, {Key: "featureCompatibilityVersion", Value: 1}}).Raw()
+	raw, err := n.Admin().RunCommand(ctx, bson.D{{Key: "getParameter", Value: 1}, {Key: "featureCompatibilityVersion", Value: 1}}).Raw()
 	if err == nil {
 		s.Feature, _ = raw.Lookup("featureCompatibilityVersion", "version").StringValueOK()
 	}
 	s.Text = textOf(s)
 	// Optional, because it needs another privilege.
-	if raw, err = n.db.RunCommand(ctx, bson.D{{Key: "dbStats", Value: 1}}).Raw(); err == nil {
+	if raw, err = n.DB.RunCommand(ctx, bson.D{{Key: "dbStats", Value: 1}}).Raw(); err == nil {
 		var used int64
 		s.DiskTotal, _ = raw.Lookup("fsTotalSize").AsInt64OK()
 		used, _ = raw.Lookup("fsUsedSize").AsInt64OK()
@@ -72,11 +74,11 @@ func textOf(s record.Survey) string {
 // oplogWindow returns the time between the first and the last entry of the oplog. If the oplog may
 // still grow, it returns the expected window at full size.
 func (n *Namespace) oplogWindow(ctx context.Context) (time.Duration, error) {
-	if mongos, err := n.isMongos(ctx); err != nil || mongos {
+	if mongos, err := n.IsMongos(ctx); err != nil || mongos {
 		return 0, errors.Join(err, errors.New("each shard has its own oplog: run rs.printReplicationInfo() there"))
 	}
 	// Read through the local database, which only some users may.
-	oplog := n.client.Database("local").Collection("oplog.rs")
+	oplog := n.Mongo.Database("local").Collection("oplog.rs")
 	at := func(order int) (bson.Timestamp, error) {
 		// The oldest or newest entry in natural order needs no index.
 		raw, err := oplog.Database().RunCommand(ctx, bson.D{
@@ -113,8 +115,8 @@ func (n *Namespace) oplogWindow(ctx context.Context) (time.Duration, error) {
 }
 
 func withOplogPrivilege(err error) error {
-	if hasCode(err, codeUnauthorized) {
-		return &privilegeError{errNoPrivilege.Error() + ": grant clusterMonitor on admin", err}
+	if conn.HasCode(err, conn.CodeUnauthorized) {
+		return &conn.PrivilegeError{Text: conn.ErrNoPrivilege.Error() + ": grant clusterMonitor on admin", Err: err}
 	}
 	return err
 }
@@ -133,9 +135,9 @@ func (n *Namespace) surveyUser(ctx context.Context, s *record.Survey) error {
 			} `bson:"authenticatedUserPrivileges"`
 		} `bson:"authInfo"`
 	}
-	err := n.admin().RunCommand(ctx, bson.D{{Key: "connectionStatus", Value: 1}, {Key: "showPrivileges", Value: true}}).Decode(&status)
+	err := n.Admin().RunCommand(ctx, bson.D{{Key: "connectionStatus", Value: 1}, {Key: "showPrivileges", Value: true}}).Decode(&status)
 	if err != nil {
-		return fmt.Errorf("survey %s: ask for privileges: %w", n.location, n.reachable(err))
+		return fmt.Errorf("survey %s: ask for privileges: %w", n.Location(), n.reachable(err))
 	}
 	s.Users, s.Actions = len(status.Info.Users) > 0, map[string]bool{}
 	for _, p := range status.Info.Privileges {
@@ -153,5 +155,5 @@ func (n *Namespace) surveyUser(ctx context.Context, s *record.Survey) error {
 // IsPrivilege reports whether an error of this package means that the user lacks a privilege.
 func IsPrivilege(err error) bool {
 	var command mongo.CommandError
-	return errors.Is(err, errNoPrivilege) || errors.As(err, &command) && command.Code == codeUnauthorized
+	return errors.Is(err, conn.ErrNoPrivilege) || errors.As(err, &command) && command.Code == conn.CodeUnauthorized
 }

@@ -1,0 +1,15 @@
+package changes
+
+import (
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/record"
+)
+
+// What tests of this package use, and nobody else.
+
+func (n *trail) Event(p0 bson.Raw) { n.event(p0) }
+
+var NewTrail = newTrail
+
+func (n *trail) Result() (record.Tokens, map[string]string) { return n.result() }

@@ -1,0 +1,9 @@
+package provision_test
+
+import (
+	"testing"
+
+	"dbcontroller.dev/integration/localmongo/mongotest"
+)
+
+func TestMain(m *testing.M) { mongotest.Main(m) }

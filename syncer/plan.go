@@ -276,7 +276,7 @@ func (e *Engine) allKept(ctx context.Context) error {
 				Reason: fmt.Sprintf("what was waived when %s was left cannot be read, and would be taken for deleted: %s", e.Direction.To(), list[i].Error)}
 		}
 		return &record.UnsupportedError{What: "a comparison of " + e.Direction.From() + " with " + e.Direction.To(),
-			Reason: fmt.Sprintf("when %s was left, more records of %s were waived than are listed, and they would be taken for deleted: go back to the snapshot, or have another place of %s", e.Direction.To(), list[i].Kind, e.Direction.To())}
+			Reason: fmt.Sprintf("when %s was left, more records of %s were waived than are listed, and they would be taken for deleted: set 'disabled: true' for %[1]s in dbs and then go back with 'rollback --to-snapshot', or have another place of %[1]s", e.Direction.To(), list[i].Kind)}
 	}
 	return nil
 }

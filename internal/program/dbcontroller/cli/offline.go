@@ -130,11 +130,11 @@ func (o *offline) stopHere(d upgradestate.Deployment) (bool, error) {
 // fits refuses a deployment from which an offline rollback is impossible. done reports that an
 // earlier run has finished it. It also sets the old and the new version.
 func (o *offline) fits(d upgradestate.Deployment) (done bool, err error) {
-	last, u := d.LastSwitch, d.Upgrade
+	last := d.LastSwitch
 	switch {
 	case last == nil:
 		return false, refused("no switch was made yet")
-	case last.Back && u == nil && last.Snapshot:
+	case last.Back && d.Upgrade == nil && last.Snapshot:
 		linef(o.say, "nothing: %s returned to %s already\n", last.ID, last.To)
 		_, places := upgradestate.WritePlaces(d)
 		if len(places) > 0 {
@@ -146,9 +146,6 @@ func (o *offline) fits(d upgradestate.Deployment) (done bool, err error) {
 		return false, refused("%s is the current version, but the latest switch led to %s", d.CurrentVersion, last.To)
 	case upgradestate.Retired(d, last.From):
 		return false, refused("%s was retired, so no upgrade can return to it", last.From)
-	// Continue an upgrade of this command only. One of a controller may be past its fence.
-	case u != nil && (!strings.HasPrefix(u.ID, offlineID) || !u.Snapshot):
-		return false, refused("upgrade %s to %s is running (%s %s): let a controller end or abort it", u.ID, u.TargetVersion, u.State, u.Step)
 	}
 	o.old, o.new = last.From, last.To
 	if last.Back {
@@ -210,6 +207,9 @@ func (o *offline) tell(ctx context.Context, d upgradestate.Deployment) {
 	if lack := o.keysLack(ctx); lack != "" {
 		say("found: %s", lack)
 	}
+	if u := d.Upgrade; u != nil && !isOffline(u) {
+		say("will: abort upgrade %s to %s (%s %s) first, because no controller can end it", u.ID, u.TargetVersion, u.State, u.Step)
+	}
 	if d.Pace.Paused {
 		say("will: resume, because a pause blocks the switch")
 	}
@@ -245,17 +245,27 @@ func (o *offline) drive(ctx context.Context, log *zap.Logger) error {
 	if err != nil {
 		return err
 	}
-	// After a restart the upgrade runs already, or the flip is done.
-	if d.CurrentVersion == o.new && d.Upgrade == nil {
-		if err := o.begin(ctx, d); err != nil {
-			return err
+	fencers := map[string]record.Fencer{}
+	keeper := identity.Keeper{Deployments: o.store, Databases: map[string]record.Marker{o.old: o.databases.Database(o.old)}}
+	// An aborted upgrade to another version leaves renames there, which have to end first.
+	for _, ns := range d.Namespaces {
+		if db := o.databases.Database(ns.Version); db != nil {
+			fencers[ns.Version] = db
 		}
 	}
-	fencers := map[string]record.Fencer{o.old: o.databases.Database(o.old), o.new: lostFencer{}}
-	keeper := identity.Keeper{Deployments: o.store, Databases: map[string]record.Marker{o.old: o.databases.Database(o.old)}}
 	if o.newReachable {
-		fencers[o.new] = o.databases.Database(o.new)
 		keeper.Databases[o.new] = o.databases.Database(o.new)
+	} else {
+		fencers[o.new] = lostFencer{}
+	}
+	return o.driveOver(ctx, fencers, keeper, log)
+}
+
+// driveOver is drive with given databases.
+func (o *offline) driveOver(ctx context.Context, fencers map[string]record.Fencer, keeper identity.Keeper, log *zap.Logger) error {
+	// Before the driver starts: it would continue the switch, without the checks of a controller.
+	if err := o.takeOver(ctx); err != nil {
+		return err
 	}
 	driving, stop := context.WithCancel(ctx)
 	// The reporter ends the driver once the old version takes writes.
@@ -268,12 +278,46 @@ func (o *offline) drive(ctx context.Context, log *zap.Logger) error {
 	})
 	g.Go(func() error {
 		defer stop()
+		d, err := o.takenOver(driving)
+		// After a restart the upgrade runs already, or the flip is done.
+		if err == nil && d.CurrentVersion == o.new && d.Upgrade == nil {
+			err = o.begin(driving, d)
+		}
+		if err != nil {
+			return err
+		}
 		return o.report(driving, keeper)
 	})
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return ctx.Err()
+}
+
+func isOffline(u *upgradestate.Upgrade) bool {
+	return strings.HasPrefix(u.ID, offlineID) && u.Snapshot
+}
+
+// takeOver aborts an upgrade that this command did not begin. Inside SWITCHING the driver of this
+// process then resolves the announced operations. In a lost database none of them has an effect any
+// more.
+func (o *offline) takeOver(ctx context.Context) error {
+	d, err := o.store.Get(ctx)
+	if err != nil || d.Upgrade == nil || isOffline(d.Upgrade) {
+		return err
+	}
+	_, err = o.store.Apply(ctx, upgradestate.Abort{ID: d.Upgrade.ID, Reason: "rollback --offline to " + o.old})
+	return err
+}
+
+// takenOver waits for the end of the abort, and returns the record without the upgrade.
+func (o *offline) takenOver(ctx context.Context) (d upgradestate.Deployment, err error) {
+	for d = range o.store.Watch(ctx) {
+		if d.Upgrade == nil || isOffline(d.Upgrade) {
+			return d, nil
+		}
+	}
+	return d, ctx.Err()
 }
 
 // begin starts an upgrade to the snapshot. The same transaction ends a pause and a data update,

@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"io"
+	"testing"
+
+	"go.uber.org/zap"
+
+	"dbcontroller.dev/internal/control/deployment/deploymenttest"
+	"dbcontroller.dev/internal/engine/identity"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
+)
+
+// TestOfflineTakesOver: the database of the served version dies while an upgrade from it runs, in any
+// step. No controller can end or abort that, and the rollback without a controller does.
+func TestOfflineTakesOver(t *testing.T) {
+	t.Parallel()
+	steps := []upgradestate.Step{
+		upgradestate.StepNone, upgradestate.StepHold, upgradestate.StepFence, upgradestate.StepDrain,
+		upgradestate.StepSealTarget, upgradestate.StepSealSource, upgradestate.StepAbort,
+	}
+	for _, to := range []string{"v1", "v3"} {
+		for _, step := range steps {
+			name := to + " " + string(step)
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				w := deploymenttest.New(t).WithVersions(t)
+				d := confirmAll(t, w, w.Flip(t))
+				w.Apply(t, upgradestate.AnnounceNamespace{Namespace: upgradestate.Namespace{
+					Version: "v3", Location: "mongo:dbc_v3", Identity: upgradestate.Identity{Cluster: "replicaSet/c3", Database: "d3"},
+					Kinds: []upgradestate.Kind{{Kind: "packages", Fixed: true, Physical: "packages.n1", ID: "e1", Fence: "view"}},
+				}})
+				w.Apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: to, TransformHash: "h2", Precopied: true}})
+				d = w.Apply(t, upgradestate.Begin{ID: "running", TargetVersion: to, TransformHash: "h2"})
+				for range 20 { // more than any step takes
+					if d.Upgrade.Step != step {
+						d = advance(t, w, d)
+					}
+				}
+				if d.Upgrade.Step != step {
+					t.Fatalf("it stays in step %q: %+v, %s", d.Upgrade.Step, upgradestate.Actions(d), upgradestate.SwitchBlocker(d))
+				}
+				o := &offline{store: w.Store, say: io.Discard}
+				if done, err := o.fits(d); done || err != nil {
+					t.Fatalf("it is refused: %v", err)
+				}
+				lost := lostFencer{}
+				fencers := map[string]record.Fencer{"v1": lost, "v2": lost, "v3": lost}
+				if err := o.driveOver(t.Context(), fencers, identity.Keeper{Deployments: w.Store}, zap.NewNop()); err != nil {
+					t.Fatal(err)
+				}
+				d, err := w.Store.Get(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, places := upgradestate.WritePlaces(d); d.CurrentVersion != "v1" || d.Upgrade != nil || !d.LastSwitch.Snapshot || len(places) == 0 {
+					t.Errorf("at %s, upgrade %+v, latest switch %+v, places %v", d.CurrentVersion, d.Upgrade, d.LastSwitch, places)
+				}
+				// A repetition has nothing to do.
+				if done, err := (&offline{store: w.Store, say: io.Discard}).fits(d); !done || err != nil {
+					t.Errorf("a repetition: done %t, %v", done, err)
+				}
+			})
+		}
+	}
+}
+
+// confirmAll confirms all announced operations.
+func confirmAll(t *testing.T, w deploymenttest.World, d upgradestate.Deployment) upgradestate.Deployment {
+	t.Helper()
+	for _, a := range upgradestate.Actions(d) {
+		switch a := a.(type) {
+		case upgradestate.Execute:
+			d = w.Apply(t, upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From})
+		case upgradestate.Unfence:
+			d = w.Apply(t, upgradestate.Unfenced{Version: a.Version, Kind: a.Place.Kind, From: a.From})
+		}
+	}
+	return d
+}
+
+// advance takes a running upgrade to its next step, and from the last one to its abort.
+func advance(t *testing.T, w deploymenttest.World, d upgradestate.Deployment) upgradestate.Deployment {
+	t.Helper()
+	before := d.Upgrade.Step
+	if d = confirmAll(t, w, d); d.Upgrade.Step != before {
+		return d
+	}
+	for _, a := range upgradestate.Actions(d) {
+		switch a := a.(type) {
+		case upgradestate.AwaitReports:
+			return w.Apply(t, upgradestate.Report{ID: a.ID, State: a.State, Attempt: a.Attempt, Fences: a.Fences, Shards: a.Shards})
+		case upgradestate.StartSwitch:
+			return w.Apply(t, a)
+		case upgradestate.Hold:
+			return w.Apply(t, upgradestate.Held{ID: a.ID})
+		case upgradestate.Drained:
+			return w.Apply(t, a)
+		case upgradestate.Flip:
+			return w.Apply(t, upgradestate.Abort{ID: a.ID, Reason: "deadline"})
+		}
+	}
+	return d
+}

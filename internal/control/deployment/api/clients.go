@@ -189,6 +189,11 @@ func (v *Service) RegisterClient(ctx context.Context, req *connect.Request[pb.Re
 	if err := v.keepClient(ctx, s, id, ttl, d.CurrentVersion); err != nil {
 		return nil, fmt.Errorf("register client: %w", err)
 	}
+	// Read the location after the registration. Otherwise a switch could begin in between, and not
+	// wait for a client that believes that it may write.
+	if d, err = s.Get(ctx); err != nil {
+		return nil, err
+	}
 	return connect.NewResponse(&pb.RegisterClientResponse{
 		ClientId: id, TtlMs: int32(ttl.Milliseconds()), Location: status.Location(d),
 	}), nil

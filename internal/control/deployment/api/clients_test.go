@@ -11,7 +11,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/control/deployment/deploymenttest"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/coord/memcoord"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -111,6 +114,30 @@ func TestApplication(t *testing.T) {
 	a.ok(t, "GetLocation", fmt.Sprintf(`{"waitRevision": %q}`, now.Revision), &same)
 	if same.State != "OPEN" || same.Version != "v1" {
 		t.Errorf("after the abort %+v", same)
+	}
+}
+
+// TestRegistrationDuringASwitch: a switch that begins while a client registers either waits for the
+// client, or the client learns of it with the registration.
+func TestRegistrationDuringASwitch(t *testing.T) {
+	t.Parallel()
+	w := deploymenttest.New(t).WithVersions(t)
+	a := serve(t, w)
+	others := deploymenttest.World{Coord: w.Coord.Client()}
+	others.Store = deployment.New(others.Coord, deploymenttest.Name, deployment.Config{})
+	w.Coord.OnCommit(func([]coord.Condition, []coord.Op) memcoord.Fault {
+		w.Coord.OnCommit(nil)
+		others.Switching(t)
+		// No client is registered yet, so nobody has to acknowledge.
+		if err := others.Store.Held(t.Context(), "u1", 2); err != nil {
+			t.Error(err)
+		}
+		return memcoord.Deliver
+	})
+	var reg struct{ Location location }
+	a.ok(t, "RegisterClient", `{"application": "billing"}`, &reg)
+	if at := reg.Location; at.State != "HOLD" || at.UpgradeID != "u1" || at.Attempt != "2" {
+		t.Errorf("registered during the switch at %+v", at)
 	}
 }
 

@@ -173,7 +173,7 @@ func (b *body) Read(p []byte) (int, error) {
 		b.wait()
 	}
 	n, err := b.Body.Read(p)
-	b.done = b.done || err == io.EOF
+	b.done = b.done || errors.Is(err, io.EOF)
 	// After a complete body, or between two messages, the handler may take its time. After any other
 	// error the deadline stays, because the server still reads the rest. HTTP/1 keeps it between
 	// messages: there the server reads the rest before it answers, and no deadline ends a body by

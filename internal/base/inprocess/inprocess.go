@@ -166,7 +166,7 @@ func (b requestBody) Read(p []byte) (int, error) {
 	n, err := b.Body.Read(p)
 	// A handler looks for the end of the body after it has decoded the last message. A watch lives
 	// long from there on.
-	if n == 0 && err == io.EOF {
+	if n == 0 && errors.Is(err, io.EOF) {
 		b.Settle()
 	}
 	return n, err

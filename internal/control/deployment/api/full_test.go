@@ -47,7 +47,7 @@ func TestWatchesAreBounded(t *testing.T) {
 		if err == nil {
 			break
 		}
-		if time.Since(since) > 20*time.Second {
+		if time.Since(since) > 3*time.Minute { // a standstill
 			t.Fatalf("after another one has ended: %v", err)
 		}
 	}
@@ -74,7 +74,7 @@ func TestRegistrationsAreBounded(t *testing.T) {
 	var brief struct{ ClientID string }
 	const own = limits.Clients / 2 // of one caller
 	for range own - 2 {            // one has probed whether it serves
-		a.ok(t, "RegisterClient", `{"application": "brief", "ttlMs": 60000}`, &brief)
+		a.ok(t, "RegisterClient", `{"application": "brief", "ttlMs": 300000}`, &brief)
 	}
 	one := `{"application": "more"}`
 	for range 2 {
@@ -97,7 +97,7 @@ func TestRegistrationsAreBounded(t *testing.T) {
 		if err == nil && status == http.StatusOK {
 			break
 		}
-		if time.Since(since) > 20*time.Second {
+		if time.Since(since) > 3*time.Minute { // a standstill
 			t.Fatalf("after another one has ended: %d %s %v", status, answer, err)
 		}
 	}

@@ -26,13 +26,13 @@ func TestOfflineTakesOver(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				w := deploymenttest.New(t).WithVersions(t)
-				d := confirmAll(t, w, w.Flip(t))
+				confirmAll(t, w, w.Flip(t))
 				w.Apply(t, upgradestate.AnnounceNamespace{Namespace: upgradestate.Namespace{
 					Version: "v3", Location: "mongo:dbc_v3", Identity: upgradestate.Identity{Cluster: "replicaSet/c3", Database: "d3"},
 					Kinds: []upgradestate.Kind{{Kind: "packages", Fixed: true, Physical: "packages.n1", ID: "e1", Fence: "view"}},
 				}})
 				w.Apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: to, TransformHash: "h2", Precopied: true}})
-				d = w.Apply(t, upgradestate.Begin{ID: "running", TargetVersion: to, TransformHash: "h2"})
+				d := w.Apply(t, upgradestate.Begin{ID: "running", TargetVersion: to, TransformHash: "h2"})
 				for range 20 { // more than any step takes
 					if d.Upgrade.Step != step {
 						d = advance(t, w, d)

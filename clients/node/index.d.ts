@@ -34,6 +34,10 @@ export interface Options {
   ca?: string | Buffer
   cert?: string | Buffer
   key?: string | Buffer
+  /** Files with the same, in place of them. They are read again after a change. */
+  caFile?: string
+  certFile?: string
+  keyFile?: string
   /** Is told of controllers that do not answer; without it nobody is. */
   log?: (line: string) => void
 }

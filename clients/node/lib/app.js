@@ -224,7 +224,9 @@ export class App {
 
   async #followOnce (c, state) {
     const { ttl } = this.#options
-    if (Date.now() - state.registered > ttl / 3) {
+    const since = Date.now() - state.registered
+    // A clock that was set back hides how long ago it was.
+    if (since < 0 || since > ttl / 3) {
       await this.#register(c)
       state.registered = Date.now()
     }
@@ -415,7 +417,7 @@ function complete (options) {
   if (!/^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/.test(application)) throw new TypeError(`application ${JSON.stringify(application)}: give a name of up to 100 letters, digits, and any of . _ -`)
   if (!mongo) throw new TypeError('give mongo, a MongoClient or a function that returns one for a place')
   if (!(ttl >= 1000 && ttl <= 300_000)) throw new TypeError(`ttl is ${ttl}: give 1000 to 300000 (ms)`)
-  if ((options.cert === undefined) !== (options.key === undefined)) throw new TypeError('a client certificate and its key belong together: give both')
+  if ((options.cert === undefined) !== (options.key === undefined) || (options.certFile === undefined) !== (options.keyFile === undefined)) throw new TypeError('a client certificate and its key belong together: give both')
   return { ...options, startTimeout, patience, ttl, log }
 }
 

@@ -64,11 +64,21 @@ export class Attempt {
   }
 }
 
-// The attempt in whose function the code runs.
+// The attempt in whose function the code runs, or inside.
 const current = new AsyncLocalStorage()
+// Within an operation that was heard. What it calls counts once.
+const inside = Symbol('inside')
 
-/** Runs a function, all of whose operations with a driver that is seen are told to an attempt. */
-export const during = (attempt, fn) => current.run(attempt, fn)
+function currentAttempt () {
+  const attempt = current.getStore()
+  return attempt === inside ? undefined : attempt
+}
+
+/**
+ * Runs a function, all of whose operations with a driver that is seen are told to an attempt. A query of Mongoose
+ * begins only when somebody awaits it. So await the result here, where the operation is heard.
+ */
+export const during = (attempt, fn) => current.run(attempt, async () => await fn())
 
 const seen = new WeakSet() // classes
 
@@ -82,8 +92,8 @@ export function see (client) {
   for (const [i, of] of classes.entries()) {
     if (seen.has(of)) continue
     seen.add(of)
-    if (i === 0) watchCollection(of, () => current.getStore())
-    else watch(of, 'bulkWrite', () => current.getStore(), (err, models) => !counted(err) && models.every(m => ofBulk.includes(m.name)))
+    if (i === 0) watchCollection(of, currentAttempt)
+    else watch(of, 'bulkWrite', currentAttempt, (err, models) => !counted(err) && models.every(m => ofBulk.includes(m.name)))
   }
 }
 
@@ -98,10 +108,11 @@ function watchCollection (of, attempt) {
   watch(of, 'insertMany', attempt, err => !counted(err))
   watch(of, 'bulkWrite', attempt, (err, operations) => !counted(err) && operations.every(o => ofBulk.some(name => o[name])))
   for (const name of ['updateMany', 'deleteMany']) watch(of, name, attempt, () => false)
+  for (const name of ['initializeOrderedBulkOp', 'initializeUnorderedBulkOp']) watchBulk(of, name, attempt)
   const { aggregate } = of
   of.aggregate = function (...args) {
     if (Array.isArray(args[0]) && args[0].some(writes)) attempt()?.begins()
-    const cursor = current.run(undefined, () => aggregate.apply(this, args))
+    const cursor = current.run(inside, () => aggregate.apply(this, args))
     const { addStage } = cursor // which out calls, too
     cursor.addStage = stage => {
       if (writes(stage)) attempt()?.begins()
@@ -111,19 +122,33 @@ function watchCollection (of, attempt) {
   }
 }
 
+// watchBulk has an attempt hear when a bulk operation that a method returns is executed.
+function watchBulk (of, name, attempt) {
+  const initialize = of[name]
+  if (!initialize) return // tests have a part of it
+  of[name] = function (...args) {
+    const bulk = initialize.apply(this, args)
+    // The driver's bulkWrite makes one of its own, and is heard itself.
+    if (current.getStore() !== inside) watch(bulk, 'execute', attempt, err => !counted(err) && bulk.batches.every(b => b.operations.every(ofOneDocument)), args.at(-1)?.session)
+    return bulk
+  }
+}
+
+// ofOneDocument tells whether a statement of a bulk operation writes one document. Only updates have multi, only deletes limit.
+const ofOneDocument = statement => !statement.multi && statement.limit !== 0
+
 // watch has an attempt hear of a method. none tells whether what failed wrote nothing, if it was refused.
-function watch (of, name, attemptOf, none) {
+function watch (of, name, attemptOf, none, session) {
   const run = of[name]
   if (!run) return // tests have a part of it
   of[name] = function (...args) {
     const attempt = attemptOf()
     if (!attempt) return run.apply(this, args)
-    return heard(attempt, () => current.run(undefined, () => run.apply(this, args)), args, none) // what it calls counts once
+    return heard(attempt, () => current.run(inside, () => run.apply(this, args)), args, none, session) // what it calls counts once
   }
 }
 
-async function heard (attempt, run, args, none) {
-  const session = args.at(-1)?.session
+async function heard (attempt, run, args, none, session = args.at(-1)?.session) {
   const transaction = Boolean(session?.inTransaction?.())
   if (transaction) attempt.joins(session)
   else attempt.begins()

@@ -1,7 +1,9 @@
 // Calls of the Deployment API, by HTTP and JSON, at whichever controller answers.
+import { X509Certificate } from 'node:crypto'
 import http from 'node:http'
 import https from 'node:https'
-import { exposed, trusted } from './files.js'
+import { createSecureContext } from 'node:tls'
+import { exposed, readAll, trusted } from './files.js'
 
 const callTimeout = 2000 // ms, of a call that does not wait for anything
 const longestAnswer = 16 << 20
@@ -44,7 +46,7 @@ class Controller {
   constructor (address, options, all) {
     this.options = options
     this.of = all
-    const tls = options.ca || options.cert
+    const tls = options.ca || options.cert || options.caFile || options.certFile
     const url = new URL(address.includes('://') ? address : `${tls ? 'https' : 'http'}://${address}`)
     if (!['http:', 'https:'].includes(url.protocol) || url.username || url.password || url.pathname !== '/' || url.search) {
       throw new TypeError(`${url.host} is no address of a controller: give HOST:PORT or https://HOST:PORT`)
@@ -55,12 +57,44 @@ class Controller {
       throw new TypeError(`${url.origin} is without TLS, and a token would be readable on the way: give https://${url.host}`)
     }
     this.url = url
-    this.agent = plain
-      ? new http.Agent({ keepAlive: true })
-      : new https.Agent({ keepAlive: true, ca: options.ca, cert: options.cert, key: options.key })
+    if (plain) this.agent = new http.Agent({ keepAlive: true })
+    else this.#secure(this.#certificates())
   }
 
   close () { this.agent.destroy() }
+
+  /** The agent for a call. Files of certificates are read again after a change; while they cannot be, the former ones stay. */
+  agentNow () {
+    const { caFile, certFile } = this.options
+    if (!caFile && !certFile) return this.agent
+    try {
+      const certificates = this.#certificates()
+      if (Object.entries(certificates).some(([name, text]) => text !== this.#used[name])) {
+        const former = this.agent
+        this.#secure(certificates)
+        former.keepAlive = false // calls that wait go on
+        for (const socket of Object.values(former.freeSockets).flat()) socket.destroy()
+      }
+    } catch (err) {
+      if (err.message !== this.#lost) this.of.log?.(`the exchanged certificates cannot be used, going on with the former ones: ${err.message}`)
+      this.#lost = err.message
+    }
+    return this.agent
+  }
+
+  #used // certificates, by the names of options
+  #lost = '' // why exchanged ones are not used
+
+  #certificates () {
+    const { ca, cert, key, caFile, certFile, keyFile } = this.options
+    return { ca, cert, key, ...readAll({ ca: caFile, cert: certFile, key: keyFile }) }
+  }
+
+  #secure (certificates) {
+    if (certificates.ca) new X509Certificate(certificates.ca) // throws for a part of a file, which TLS takes for no authority
+    this.agent = new https.Agent({ keepAlive: true, secureContext: createSecureContext(certificates) }) // throws if they do not fit
+    this.#used = certificates
+  }
 
   /** @returns {Promise<any>} the answer; an error has the code of the API, or 'unavailable'. */
   call (method, request, { timeout = callTimeout, signal } = {}) {
@@ -76,7 +110,7 @@ class Controller {
         return failed('unauthenticated', err.message)
       }
       const send = this.url.protocol === 'http:' ? http.request : https.request
-      const req = send(new URL(`/dbcontroller.v1.DeploymentService/${method}`, this.url), { method: 'POST', agent: this.agent, headers, signal })
+      const req = send(new URL(`/dbcontroller.v1.DeploymentService/${method}`, this.url), { method: 'POST', agent: this.agentNow(), headers, signal })
       const timer = setTimeout(() => req.destroy(new Error(`no answer within ${timeout} ms`)), timeout)
       req.on('error', err => { clearTimeout(timer); failed('unavailable', err.message) })
       req.on('response', res => {

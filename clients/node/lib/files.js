@@ -19,6 +19,11 @@ export function own (file) {
   return trusted(file)
 }
 
+/** The texts of files, by name; a file that is not named is left out. */
+export function readAll (files) {
+  return Object.fromEntries(Object.entries(files).filter(([, file]) => file).map(([name, file]) => [name, readFileSync(file, 'utf8')]))
+}
+
 /** Whether every user of the machine can read a file. */
 export function exposed (file) {
   return modes && (statSync(file).mode & 0o004) !== 0

@@ -24,6 +24,18 @@ const Collection = Object.getPrototypeOf(mongo.db('x').collection('x'))
 for (const name of ['insertOne', 'updateOne', 'updateMany', 'findOneAndUpdate', 'bulkWrite']) Collection[name] = answer
 Object.getPrototypeOf(mongo).bulkWrite = answer
 
+for (const name of ['initializeOrderedBulkOp', 'initializeUnorderedBulkOp']) {
+  const make = Collection[name]
+  Collection[name] = function (...args) { // the driver's needs a connection for the limits of the server
+    this.client.topology = { lastHello: () => ({}), capabilities: {}, s: { options: {} } }
+    try {
+      return Object.assign(make.apply(this, args), { execute: answer })
+    } finally {
+      this.client.topology = undefined
+    }
+  }
+}
+
 const orders = mongo.db('own').collection('orders')
 const one = options => orders.insertOne({}, options)
 const many = options => orders.updateMany({}, {}, options)
@@ -31,6 +43,11 @@ const inserted = { acknowledged: true, insertedId: 1 }
 const updated = { acknowledged: true, matchedCount: 1, modifiedCount: 1, upsertedCount: 0 }
 const handled = of => of.then(() => assert.fail('it should have failed'), () => {})
 const wrapped = of => of.catch(err => { throw new Error('place the order', { cause: err }) })
+function added (add, of = orders, ordered = true, options) {
+  const b = ordered ? of.initializeOrderedBulkOp(options) : of.initializeUnorderedBulkOp(options)
+  add(b)
+  return b
+}
 const inTransaction = fn => mongo.withSession(session => session.withTransaction(() => fn({ session })))
 
 const yes = 'again'
@@ -59,6 +76,15 @@ for (const [what, fn, said, moved, still = own] of [
   ['a bulk write of the client', () => mongo.bulkWrite([{ name: 'insertOne' }]), [clientBulk(code(166))], yes],
   ['a bulk write of the client with many', () => mongo.bulkWrite([{ name: 'updateMany' }]), [clientBulk(code(166))], unknown, unknown],
   ['a bulk write of the client that broke off', () => mongo.bulkWrite([{ name: 'insertOne' }]), [clientBulk(lost())], unknown, unknown],
+  ['a bulk operation', () => added(b => b.insert({})).execute(), [bulk(code(166))], yes],
+  ['a bulk operation, then one', async () => { await added(b => b.insert({})).execute(); await one() }, [inserted, code(166)], unknown],
+  ['a bulk operation of at, then one', async at => { await added(b => b.insert({}), at.collection('orders')).execute(); await one() }, [inserted, code(166)], unknown],
+  ['an unordered bulk operation, then one', async () => { await added(b => b.insert({}), orders, false).execute(); await one() }, [inserted, code(166)], unknown],
+  ['a bulk operation with an update of many', () => added(b => b.find({}).update({ $set: {} })).execute(), [bulk(code(166))], unknown, unknown],
+  ['a bulk operation with a delete of many', () => added(b => b.find({}).delete()).execute(), [bulk(code(166))], unknown, unknown],
+  ['a bulk operation with one of each', () => added(b => { b.find({}).updateOne({ $set: {} }); b.find({}).deleteOne() }).execute(), [bulk(code(166))], yes],
+  ['a query that begins when it is awaited', () => ({ then: (...handlers) => one().then(...handlers) }), [code(166)], yes],
+  ['one, then a query that begins when it is awaited', async () => { await one(); return { then: (...handlers) => one().then(...handlers) } }, [inserted, code(166)], unknown],
   ['a document of Mongoose that is not there', () => { throw named('DocumentNotFoundError') }, [], yes],
   ['a document of Mongoose of another version', () => { throw named('VersionError') }, [], yes],
   ['what Mongoose finds invalid', () => { throw named('ValidationError') }, [], own],
@@ -68,6 +94,7 @@ for (const [what, fn, said, moved, still = own] of [
   ['a transaction that failed, then one', async () => { await handled(inTransaction(one)); await one() }, [code(11000), code(166)], yes],
   ['a transaction, then one', async () => { await inTransaction(one); await one() }, [inserted, code(166)], unknown],
   ['a transaction, and one next to it', () => inTransaction(async o => { await one(); await one(o) }), [inserted, code(166)], unknown],
+  ['a transaction with a bulk operation', () => inTransaction(async o => { await added(b => b.insert({}), orders, true, o).execute(); await one(o) }), [inserted, code(166)], yes],
   ['a transaction that is left open', async () => { const session = mongo.startSession(); session.startTransaction(); await one({ session }); await one() }, [inserted, code(166)], unknown]
 ]) {
   test(`a write beside at: ${what}`, async t => {
@@ -77,11 +104,11 @@ for (const [what, fn, said, moved, still = own] of [
       const app = await connect({ controllers: [(await controller(t, d)).address], application: 'orders', mongo })
       t.after(() => app.close().catch(() => {}))
       const versions = []
-      const write = app.write(async place => {
+      const write = app.write(place => {
         versions.push(place.version)
         if (place.version !== 'v1') return place.version
         if (moves) d.set(at('v2', 2))
-        await fn(place)
+        return fn(place)
       })
       const comes = moves ? moved : still
       if (comes === yes) assert.equal(await write, 'v2')

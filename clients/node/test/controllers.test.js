@@ -3,8 +3,10 @@ import assert from 'node:assert/strict'
 import { chmod, chown, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { rootCertificates } from 'node:tls'
 import { MongoServerError } from 'mongodb'
 import { NotWrittenError, connect } from '../index.js'
+import { Controllers } from '../lib/controllers.js'
 import { Deployment, at, controller, hold, eventually, mongo } from './controller.js'
 
 const options = (...controllers) => ({ controllers: controllers.map(c => c.address ?? c), application: 'orders', mongo })
@@ -36,6 +38,44 @@ test('a refused write asks all controllers, though the first stands still', asyn
   })
   assert.equal(version, 'v2')
   assert.ok(both)
+})
+
+test('a clock that was set back delays no renewal', async t => {
+  const d = new Deployment()
+  const c = await controller(t, d)
+  const app = await connect(options(c))
+  const now = Date.now
+  t.after(() => { Date.now = now; return app.close().catch(() => {}) })
+  const renewals = () => c.seen.filter(s => s.method === 'RegisterClient').length
+  Date.now = () => now() - 3_600_000
+  d.set(at('v1', 2)) // ends the poll
+  await eventually('the second renewal', () => renewals() >= 2)
+})
+
+test('certificates in files are read again', async t => {
+  const dir = await mkdtemp(join(tmpdir(), 'dbcontroller-client-'))
+  t.after(() => rm(dir, { recursive: true }))
+  const caFile = join(dir, 'ca')
+  await writeFile(caFile, rootCertificates[0])
+  const lines = []
+  const controllers = new Controllers({ controllers: [nobody], caFile, log: line => lines.push(line) })
+  t.after(() => controllers.close())
+  const [c] = controllers.all
+  const used = () => { // by a call
+    return c.call('GetLocation', {}).then(() => assert.fail('nobody answers'), () => c.agent)
+  }
+  const first = await used()
+  assert.equal(await used(), first)
+  await writeFile(caFile, rootCertificates[1])
+  const second = await used()
+  assert.notEqual(second, first)
+  await writeFile(caFile, '-----BEGIN CERTIFICATE-----')
+  assert.equal(await used(), second)
+  await rm(caFile)
+  assert.equal(await used(), second)
+  assert.equal(lines.length, 2, lines.join())
+  await writeFile(caFile, rootCertificates[0])
+  assert.notEqual(await used(), second)
 })
 
 test('close deregisters', async t => {

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import secrets
 import socket
@@ -123,6 +124,8 @@ class App:
         self._open: Optional[Location] = None  # the newest that was: where reads go
         self._writes = 0  # in flight
         self._closed = False
+        self._process = os.getpid()
+        self._here = threading.local()  # writes: in flight in this thread
         self._cluster = ""
         self._opening = threading.Lock()  # guards clients
         self._clients: Dict[str, Any] = {}  # of mongo as a function, by cluster
@@ -164,6 +167,7 @@ class App:
             location = self._enter(until)
             attempt = Attempt()
             began = time.monotonic()
+            self._here.writes = getattr(self._here, "writes", 0) + 1
             try:
                 try:
                     place = self._place(location, attempt)
@@ -174,6 +178,7 @@ class App:
                 except Exception as err:
                     failure = err
             finally:
+                self._here.writes -= 1
                 self._leave()
             became = attempt.became(failure)
             if became == UNKNOWN:
@@ -238,7 +243,14 @@ class App:
             wait = min(2 * wait, 1.0)
 
     def close(self) -> None:
-        """Lets writes in flight end, and tells the controllers that the application is gone."""
+        """Lets writes in flight end, and tells the controllers that the application is gone.
+
+        In a process that was forked after connect it does nothing: the registration is the parent's.
+        """
+        if os.getpid() != self._process:
+            return
+        if getattr(self._here, "writes", 0) > 0:  # also in a handler of a signal, which interrupts the write
+            raise RuntimeError("close is called within a write, and would wait for it forever: call it after the write, or in another thread")
         with self._changed:
             if self._closed:
                 return
@@ -406,8 +418,17 @@ class App:
         except Exception as err:  # the file is for a start that may never come
             log.warning("cannot remember where the data is in %s: %s", self._memory, err)
 
+    def _check_process(self) -> None:
+        """Refuses a forked process. It has no thread that follows, and no registration of its own.
+
+        Call this before taking a lock: another thread of the parent may have held it at the fork.
+        """
+        if os.getpid() != self._process:
+            raise RuntimeError("this process was forked after connect: call connect in each process")
+
     def _enter(self, until: float) -> Location:
         """Waits until writing is allowed, and returns where. Each one that succeeds needs a _leave."""
+        self._check_process()
         with self._changed:
             while True:
                 if self._closed:
@@ -432,6 +453,7 @@ class App:
         A location that holds writes may name a version whose collections do not bear their names yet,
         and there reads would find nothing.
         """
+        self._check_process()
         with self._changed:
             while True:
                 if self._closed:

@@ -9,6 +9,12 @@ from typing import Any, Callable, Dict, TypeVar
 from pymongo import MongoClient
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
+from pymongo.errors import BulkWriteError
+
+try:
+    from pymongo.bulk import BulkOperationBuilder  # of pymongo 3
+except ImportError:
+    BulkOperationBuilder = None
 
 from ._errors import FAILED, REFUSED, TORN, UNDONE, UNKNOWN, causes, outcome_of
 
@@ -131,13 +137,15 @@ def see() -> None:
     for name in ("insert_one", "update_one", "replace_one", "delete_one",
                  "find_one_and_update", "find_one_and_replace", "find_one_and_delete"):
         _watch(Collection, name, lambda err, args, kwargs: True)
-    _watch(Collection, "insert_many", lambda err, args, kwargs: not _counted(err))
+    _watch(Collection, "insert_many", _many_none)
     _watch(Collection, "bulk_write", _bulk_none)
     # The last ones are of pymongo 3.
     for name in ("update_many", "delete_many", "insert", "save", "update", "remove", "find_and_modify", "map_reduce"):
         _watch(Collection, name, lambda err, args, kwargs: False)
     _watch(Collection, "aggregate", lambda err, args, kwargs: False, _writes)
     _watch(MongoClient, "bulk_write", _bulk_none)  # of pymongo 4.9 and later
+    if BulkOperationBuilder is not None:
+        _watch(BulkOperationBuilder, "execute", lambda err, args, kwargs: False)
 
 
 def _watch(of: Any, name: str, none: Callable[..., bool], writes: Callable[..., bool] = lambda args, kwargs: True) -> None:
@@ -150,7 +158,7 @@ def _watch(of: Any, name: str, none: Callable[..., bool], writes: Callable[..., 
     def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
         attempt = _current.get()
         if attempt is not _Inside:
-            attempt = self.__dict__.get(_ATTEMPT) or attempt
+            attempt = getattr(self, "__dict__", {}).get(_ATTEMPT) or attempt
         if attempt is None or attempt is _Inside or not writes(args, kwargs):
             return run(self, *args, **kwargs)
         return _heard(attempt, lambda: run(self, *args, **kwargs), args, kwargs, none)
@@ -190,7 +198,19 @@ def _counted(err: Any) -> bool:
 
 def _bulk_none(err: Any, args: Any, kwargs: Any) -> bool:
     models = args[0] if args else kwargs.get("requests", kwargs.get("models", ()))
-    return not _counted(err) and isinstance(models, (list, tuple)) and all(type(m).__name__ in _SINGLE for m in models)
+    return _complete(err, models) and not _counted(err) and isinstance(models, (list, tuple)) and all(type(m).__name__ in _SINGLE for m in models)
+
+
+def _many_none(err: Any, args: Any, kwargs: Any) -> bool:
+    return _complete(err, args[0] if args else kwargs.get("documents", ())) and not _counted(err)
+
+
+def _complete(err: Any, operations: Any) -> bool:
+    """Tells whether an error has the counts of all commands of a bulk write.
+
+    The driver raises any other error without the counts of the commands before. One operation is one command.
+    """
+    return isinstance(err, BulkWriteError) or (isinstance(operations, (list, tuple)) and len(operations) == 1)
 
 
 def _writes(args: Any, kwargs: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import os
 import queue
 import socket
 import ssl
@@ -39,12 +40,40 @@ class Controllers:
         self.deployment = deployment  # its name, once it is known
         self.token, self.token_file = token, token_file
         self.warned = False  # of a token that everybody can read
+        self._ca_file, self._cert_file, self._key_file = ca_file, cert_file, key_file
+        self._reading = threading.Lock()  # guards tls, and the state of its files
         self.tls: Optional[ssl.SSLContext] = None
+        self._files: Any = None
+        self._lost = ""  # why exchanged certificates were not taken
         if ca_file or cert_file:
-            self.tls = ssl.create_default_context(cafile=ca_file)
-            if cert_file:
-                self.tls.load_cert_chain(cert_file, key_file)
+            self._files, self.tls = self._state(), self._read()
         self.all: List[Controller] = [Controller(a, self) for a in addresses]
+
+    def _state(self) -> Any:
+        """What changes when a certificate is exchanged."""
+        found = [os.stat(file) for file in (self._ca_file, self._cert_file, self._key_file) if file]
+        return [(info.st_mtime_ns, info.st_size, info.st_ino) for info in found]
+
+    def _read(self) -> ssl.SSLContext:
+        tls = ssl.create_default_context(cafile=self._ca_file)
+        if self._cert_file:
+            tls.load_cert_chain(self._cert_file, self._key_file)
+        return tls
+
+    def context(self) -> ssl.SSLContext:
+        """The context for a new connection. It reads exchanged certificates again, and keeps the former ones while it cannot."""
+        if self.tls is None:
+            return ssl.create_default_context()
+        with self._reading:
+            try:
+                state = self._state()
+                if state != self._files:
+                    self.tls, self._files = self._read(), state
+            except (OSError, ValueError) as err:  # an SSLError is an OSError
+                if str(err) != self._lost:
+                    self._lost = str(err)
+                    log.warning("the exchanged certificates cannot be used, going on with the former ones: %s", err)
+            return self.tls
 
     def token_in(self, file: str) -> str:
         """The token of a file. It is read for each call, since it may have been exchanged."""
@@ -96,7 +125,7 @@ class Controller:
 
     def connection(self) -> http.client.HTTPConnection:
         if self.secure:
-            return http.client.HTTPSConnection(self.host, self.port, timeout=CALL_TIMEOUT, context=self.of.tls or ssl.create_default_context())
+            return http.client.HTTPSConnection(self.host, self.port, timeout=CALL_TIMEOUT, context=self.of.context())
         return http.client.HTTPConnection(self.host, self.port, timeout=CALL_TIMEOUT)
 
     def call(

@@ -175,6 +175,12 @@ class Driver:
 driver = Driver()
 for _name in ("insert_one", "update_one", "update_many", "delete_many", "find_one_and_update", "insert_many", "bulk_write", "aggregate", "find_one"):
     setattr(Collection, _name, lambda self, *args, **kwargs: driver(*args, **kwargs))
+try:
+    from pymongo.bulk import BulkOperationBuilder  # of pymongo 3
+
+    BulkOperationBuilder.execute = lambda self, *args, **kwargs: driver(*args, **kwargs)
+except ImportError:
+    BulkOperationBuilder = None
 
 mongo: MongoClient = MongoClient("mongodb://127.0.0.1:1", connect=False)
 mongo.start_session = Session

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import pathlib
+import ssl
 import tempfile
 import threading
 import time
@@ -16,11 +17,11 @@ from pymongo import DeleteOne, InsertOne, UpdateMany
 from pymongo.errors import AutoReconnect, BulkWriteError, DuplicateKeyError, NetworkTimeout, WriteConcernError
 from pymongo.results import BulkWriteResult, DeleteResult, InsertManyResult, InsertOneResult, UpdateResult
 
-from tests.support import Controller, Deployment, Session, at, code, driver, eventually, hold, mongo
+from tests.support import BulkOperationBuilder, Controller, Deployment, Session, at, code, driver, eventually, hold, mongo
 
 import dbcontroller_client
 from dbcontroller_client import ControllerError, MovedError, NotWrittenError, UnknownOutcomeError
-from dbcontroller_client import _memory
+from dbcontroller_client import _controllers, _memory
 
 NOBODY = "127.0.0.1:1"  # a port that nothing listens on
 logging.getLogger("dbcontroller_client").addHandler(logging.NullHandler())
@@ -212,6 +213,10 @@ def beside(place, **how):  # as a library above the driver does
     mongo["own"]["orders"].insert_one({}, **how)
 
 
+def beside_collection(place):
+    return mongo["own"]["orders"]
+
+
 def upsert(place, upsert=True):
     place.collection("orders").find_one_and_update({}, {}, upsert=upsert)
 
@@ -294,6 +299,11 @@ WRITES = [
     ("a bulk write that did a part", [bulk(InsertOne({}))], [failed_bulk(166, nInserted=1)], LOOK, LOOK),
     ("a bulk write of many", [bulk(UpdateMany({}, {}))], [failed_bulk(166)], LOOK, LOOK),
     ("a bulk write without a majority", [bulk(InsertOne({}))], [BulkWriteError({"writeErrors": [], "writeConcernErrors": [{"code": 64}]})], LOOK, LOOK),
+    # The driver raises what refuses a whole command without the counts of the commands before.
+    ("a bulk write whose command was refused", [bulk(InsertOne({}), DeleteOne({}))], [code(166)], LOOK),
+    ("a bulk write whose command was not allowed, then one", [handled(bulk(InsertOne({}), DeleteOne({}))), one], [code(13), code(166)], LOOK),
+    ("a bulk write of one whose command was refused", [bulk(InsertOne({}))], [code(166)], AGAIN),
+    ("many inserts whose command was not allowed, then one", [handled(lambda p: p.collection("orders").insert_many([{}, {}])), one], [code(13), code(166)], LOOK),
     ("a broken connection", [one], [AutoReconnect("gone")], LOOK, LOOK),
     ("a timeout", [one], [NetworkTimeout("late")], LOOK, LOOK),
     ("an interruption", [one], [code(11601)], LOOK, LOOK),
@@ -325,6 +335,11 @@ WRITES = [
     ("a transaction that is left open, then one", [left_open, one], [inserted, code(166)], LOOK),
     ("one, then a transaction that was ended", [one, one], [inserted, code(251, "TransientTransactionError")], LOOK, LOOK),
 ]
+
+if BulkOperationBuilder is not None:
+    for of in (beside_collection, lambda p: p.collection("orders")):
+        WRITES.append(("a bulk operation, then one", [lambda p, of=of: of(p).initialize_ordered_bulk_op().execute(), one], [{"nInserted": 1}, code(166)], LOOK))
+        WRITES.append(("a bulk operation", [lambda p, of=of: of(p).initialize_unordered_bulk_op().execute()], [failed_bulk(166)], LOOK, LOOK))
 
 
 class Writes(Case):
@@ -424,6 +439,48 @@ class AtControllers(Case):
         app.close()
         self.assertRaises(NotWrittenError, app.write, lambda place: 1)
         self.assertRaisesRegex(RuntimeError, "was closed", app.read, lambda place: 1)
+
+    def test_a_process_that_was_forked_is_refused(self):
+        d = Deployment()
+        app = self.connect(Controller(self, d))
+        with mock.patch("os.getpid", return_value=-1):
+            self.assertRaisesRegex(RuntimeError, "forked after connect: call connect in each process", app.write, lambda place: 1)
+            self.assertRaisesRegex(RuntimeError, "forked after connect", app.read, lambda place: 1)
+            app.close()
+        self.assertEqual(len(d.registered), 1, "the child ended the registration of its parent")
+        self.assertEqual(seen(app), "v1")
+
+    def test_close_within_a_write_does_not_wait_for_itself(self):
+        app = self.connect(Controller(self, Deployment()))
+
+        def write(place):
+            if app._writes == 1:  # else close would hang the test where it is not refused
+                with mock.patch.object(app._changed, "wait", side_effect=AssertionError("it waits")):
+                    app.close()
+
+        self.assertRaisesRegex(RuntimeError, "close is called within a write", app.write, write)
+        self.assertEqual(seen(app), "v1")
+
+    def test_certificates_are_read_again(self):
+        them = _controllers.Controllers(["localhost:1"], "", None, None, None, None, None)
+        with tempfile.TemporaryDirectory() as folder:
+            ca = pathlib.Path(folder, "ca")
+            made = []
+            with mock.patch("ssl.create_default_context", side_effect=lambda cafile=None: made.append(ca.read_text()) or object()):
+                ca.write_text("one")
+                them = _controllers.Controllers(["localhost:1"], "", None, None, str(ca), None, None)
+                first = them.tls
+                self.assertIs(them.context(), first)
+                ca.write_text("another")
+                second = them.context()
+                self.assertIsNot(second, first)
+                self.assertIs(them.context(), second)
+                self.assertEqual(made, ["one", "another"])
+                ca.unlink()  # while it is exchanged
+                self.assertIs(them.context(), second)
+                ca.write_text("a third one")
+            with mock.patch("ssl.create_default_context", side_effect=ssl.SSLError("no certificate")):
+                self.assertIs(them.context(), second, "what cannot be read is taken")
 
     def test_a_registration_whose_answer_was_lost_is_the_same_one(self):
         d = Deployment()

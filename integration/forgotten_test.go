@@ -101,13 +101,18 @@ func (s *system) met(ctx context.Context, fence record.FenceClass) {
 // complete retires a version that was left, as the record was before.
 func (s *system) complete(ctx context.Context, d upgradestate.Deployment, version string, keepForMillis int64) {
 	s.t.Helper()
-	ns, _ := d.Namespace(version)
-	_, err := s.apis()[0].Complete(ctx, connect.NewRequest(&dbv1.CompleteRequest{
-		Version: version, IgnoreUsage: true, KeepForMs: &keepForMillis, Confirm: s.name + "/" + ns.Identity.Cluster + "/" + ns.Location,
-	}))
-	if err != nil {
+	if err := s.completes(ctx, d, version, keepForMillis, ""); err != nil {
 		s.t.Fatal(err)
 	}
+}
+
+// completes begins the retirement of a version, with what follows the usual confirmation.
+func (s *system) completes(ctx context.Context, d upgradestate.Deployment, version string, keepForMillis int64, suffix string) error {
+	ns, _ := d.Namespace(version)
+	_, err := s.apis()[0].Complete(ctx, connect.NewRequest(&dbv1.CompleteRequest{
+		Version: version, IgnoreUsage: true, KeepForMs: &keepForMillis, Confirm: s.name + "/" + ns.Identity.Cluster + "/" + ns.Location + suffix,
+	}))
+	return err
 }
 
 // forgotten makes sure that a client that uses the name of a version that was completed is told so.

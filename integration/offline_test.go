@@ -321,7 +321,12 @@ func TestOfflineRollbackDropped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.complete(ctx, d, "v2", 0)
+	if err := s.completes(ctx, d, "v2", 0, ""); err == nil || !strings.Contains(err.Error(), "/lost, and nothing is dropped there") {
+		t.Errorf("complete of a lost database: %v", err)
+	}
+	if err := s.completes(ctx, d, "v2", 0, "/lost"); err != nil {
+		t.Fatal(err)
+	}
 	s.await(ctx, "the end of v2", func(d upgradestate.Deployment) bool { return slices.Contains(d.Retired, "v2") })
 	later.ready(ctx)
 }

@@ -49,6 +49,9 @@ export const every: Required<Options> = {
   ca: 'PEM',
   cert: Buffer.from('PEM'),
   key: 'PEM',
+  caFile: 'FILE',
+  certFile: 'FILE',
+  keyFile: 'FILE',
   log: line => { line.trim() }
 }
 

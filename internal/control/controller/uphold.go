@@ -29,6 +29,10 @@ const (
 	// lateFences is the number of checks of which one also looks for validators that came after the
 	// end of their fence: a command for each open kind, of which there may be a thousand.
 	lateFences = 30
+	// noteAtMost is how long an open fence waits for the record of its breach. etcd may be away for an
+	// election. A longer wait lets more writes pass, and a shorter one loses more breaches if this
+	// process dies meanwhile.
+	noteAtMost = time.Second
 )
 
 // fences keeps the fences of the record in force.
@@ -130,13 +134,29 @@ func (f *fences) upholdKind(ctx context.Context, d upgradestate.Deployment, vers
 	if err != nil {
 		return err
 	}
-	if err := f.noteBreaches(ctx, d, version, fence.Token.Kind, found); err != nil {
-		return err
-	}
+	noted := make(chan error, 1)
+	go func() { noted <- f.noteBreaches(ctx, d, version, fence.Token.Kind, found) }()
 	// Collections that were set aside are found for as long as they exist. They need no repair.
 	if !slices.ContainsFunc(found, func(b record.Breach) bool { return b.Aside == "" }) {
-		return nil
+		return <-noted
 	}
+	open := time.NewTimer(noteAtMost)
+	defer open.Stop()
+	select {
+	case err = <-noted:
+		noted <- err
+	case <-open.C:
+	}
+	// Also after an error: the fence is open. The next leader restores it if this process has to end.
+	if ctx.Err() != nil {
+		return <-noted
+	}
+	err = f.repair(ctx, version, fence, known, found)
+	return errors.Join(<-noted, err)
+}
+
+// repair restores a fence and records the breaches that only the repair finds.
+func (f *fences) repair(ctx context.Context, version string, fence record.Fence, known []string, found []record.Breach) error {
 	fence.Look = false
 	repaired, err := f.namespaces[version].Uphold(ctx, fence, known)
 	if err != nil {
@@ -146,7 +166,8 @@ func (f *fences) upholdKind(ctx context.Context, d upgradestate.Deployment, vers
 	if len(repaired) == 0 {
 		return nil
 	}
-	if d, err = f.deployment.Get(ctx); err != nil {
+	d, err := f.deployment.Get(ctx)
+	if err != nil {
 		return err
 	}
 	return f.noteBreaches(ctx, d, version, fence.Token.Kind, repaired)

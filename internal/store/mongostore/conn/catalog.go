@@ -253,14 +253,20 @@ func (n *Conn) RefuseUnfenced(ctx context.Context, f record.Fence) error {
 	return nil
 }
 
-// IsMongos reports whether the server is a router of a sharded cluster.
+// IsMongos reports whether the server is a router of a sharded cluster. Once a server has answered, it
+// needs none: a connection string does not come to name other servers.
 func (n *Conn) IsMongos(ctx context.Context) (bool, error) {
+	if known := n.mongos.Load(); known != nil {
+		return *known, nil
+	}
 	hello, err := n.Hello(ctx)
 	if err != nil {
 		return false, err
 	}
 	msg, _ := hello.Lookup("msg").StringValueOK()
-	return msg == "isdbgrid", nil
+	is := msg == "isdbgrid"
+	n.mongos.Store(&is)
+	return is, nil
 }
 
 // Hello returns how the server describes itself.

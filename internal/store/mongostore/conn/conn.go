@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -61,6 +62,7 @@ type Conn struct {
 	left     *leftOpen // shared by connections of one client
 	Seen     *Horizon  // likewise
 	conns    *connections
+	mongos   atomic.Pointer[bool] // IsMongos; nil: no server has answered yet
 
 	sides sideCollections
 	Pulse pulse
@@ -132,6 +134,8 @@ func Open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Conn,
 			fmt.Errorf("open %s: %w", n.location, AsUnavailable(err, redactError(cfg.URI, n.OneLine(err)))),
 			client.Disconnect(closeCtx))
 	}
+	// So that it is known while no server answers. Without an answer it is asked again.
+	_, _ = n.IsMongos(ctx)
 	return n, nil
 }
 

@@ -2578,7 +2578,7 @@ type Progress struct {
 	Retries      int64            `protobuf:"varint,8,opt,name=retries,proto3" json:"retries,omitempty"`
 	Verified     int64            `protobuf:"varint,9,opt,name=verified,proto3" json:"verified,omitempty"`
 	Mismatched   int64            `protobuf:"varint,10,opt,name=mismatched,proto3" json:"mismatched,omitempty"`                      // groups that differ now, and not because they just changed
-	LateDeletes  int64            `protobuf:"varint,11,opt,name=late_deletes,json=lateDeletes,proto3" json:"late_deletes,omitempty"` // passed a validator fence; reported, not applied
+	LateDeletes  int64            `protobuf:"varint,11,opt,name=late_deletes,json=lateDeletes,proto3" json:"late_deletes,omitempty"` // passed a validator fence; the reverse sync undoes them
 	WaitsFor     []string         `protobuf:"bytes,12,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`           // what the upgrade waits for now, for people
 	LastError    string           `protobuf:"bytes,13,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	Shards       []*ShardProgress `protobuf:"bytes,14,rep,name=shards,proto3" json:"shards,omitempty"`

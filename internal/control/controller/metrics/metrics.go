@@ -95,7 +95,7 @@ var (
 		both("applied_total", "shard_applied_total", "Changed groups applied.", func(p syncer.Progress) float64 { return float64(p.Applied) }),
 		both("retries_total", "shard_retries_total", "Failed attempts that were retried.", func(p syncer.Progress) float64 { return float64(p.Retries) }),
 		both("compared_total", "shard_compared_total", "Groups compared between source and target.", func(p syncer.Progress) float64 { return float64(p.Verified) }),
-		both("late_deletes_total", "shard_late_deletes_total", "Deletes that passed a validator fence; reported, not applied.", func(p syncer.Progress) float64 { return float64(p.LateDeletes) }),
+		both("late_deletes_total", "shard_late_deletes_total", "Deletes that passed a validator fence; the reverse sync undoes them.", func(p syncer.Progress) float64 { return float64(p.LateDeletes) }),
 	}
 	shardState = desc("shard_state", "1 for the current state of an owned shard.", "shard", "state")
 	shardLag   = desc("shard_lag_seconds", "Age of the newest change when it was applied; no series while unknown.", "shard")

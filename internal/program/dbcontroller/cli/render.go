@@ -154,7 +154,7 @@ func summary(d *dbv1.Deployment) []labelled {
 			add("parked", "%s; see 'dbcontroller parked'", count(p.GetParked()))
 		}
 		if p.GetLateDeletes() > 0 {
-			add("late deletes", "%s passed the validator fence; they are reported, not applied", count(p.GetLateDeletes()))
+			add("late deletes", "%s passed the validator fence; the reverse sync undoes them", count(p.GetLateDeletes()))
 		}
 		if len(p.GetWaitsFor()) > 0 && len(d.GetReadiness().GetBlockers()) == 0 { // blockers include these
 			add("waits for", "%s", strings.Join(p.GetWaitsFor(), "; "))

@@ -446,7 +446,13 @@ func (c claim) owner() record.Owner {
 }
 
 func decoded[T any](what string, b []byte) (v T, err error) {
-	if err := bson.Unmarshal(slices.Clone(b), &v); err != nil {
+	doc := bson.Raw(slices.Clone(b))
+	// Anybody who can write in etcd chooses the bytes. Unmarshal never returns for some lengths of
+	// documents within.
+	if err := doc.Validate(); err != nil {
+		return v, fmt.Errorf("%s: %w", what, err)
+	}
+	if err := bson.Unmarshal(doc, &v); err != nil {
 		return v, fmt.Errorf("%s: %w", what, err)
 	}
 	return v, nil

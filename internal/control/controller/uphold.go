@@ -20,8 +20,9 @@ import (
 
 // The leader checks fences for as long as they stand. A client with write access may drop a view or
 // change a validator, and then write to a version that does not serve. The leader records a breach
-// and restores the fence, in this order: after the repair, no later leader would find the breach. The
-// breach counts until a person accepts it.
+// and restores the fence, in this order: after the repair, no later leader would find the breach. Only
+// while etcd is away the fence comes first, after noteAtMost. A leader that dies then, before etcd is
+// back, takes the breach along. The breach counts until a person accepts it.
 
 const (
 	// checkFencesEvery is the interval between checks.

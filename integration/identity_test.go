@@ -324,7 +324,7 @@ func TestRecoverStartsOver(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	s.forget(c)
-	// What is lost is passive: a controller that starts says so, and goes on.
+	// The lost database is passive: a controller that starts reports it, and goes on.
 	again := s.controller("again", breakPoint{}).listening(ctx)
 	s.saysLost(ctx, again, "v2", "v1", "if it is lost for good, stop all processes and run 'dbcontroller recover'")
 	if code := again.terminate(patience); code != 0 {

@@ -202,7 +202,7 @@ func TestBodyOfAnyLength(t *testing.T) {
 	}
 }
 
-// TestPossible: what never fits can be told from what only others prevent.
+// TestPossible tells bytes that never fit from bytes that fit once other requests have ended.
 func TestPossible(t *testing.T) {
 	t.Parallel()
 	b := memory.NewBudget(100)

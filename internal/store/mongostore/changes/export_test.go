@@ -6,7 +6,7 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// What tests of this package use, and nobody else.
+// Only tests of this package use these names.
 
 func (n *trail) Event(p0 bson.Raw) { n.event(p0) }
 

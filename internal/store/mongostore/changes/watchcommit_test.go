@@ -45,7 +45,7 @@ func transaction(e *storetest.Engine, tok record.Token, prefix string, n, size i
 // comes in parts, none of them missing.
 func TestWatchLargeCommits(t *testing.T) {
 	t.Parallel()
-	// What others do on the server has no part in what fits its cache. In one of 256 MB the transaction
+	// Other tests must not fill the cache of this server. In one of 256 MB the transaction
 	// of 9 MB is refused as too large, if the disk is slow.
 	e := &storetest.Engine{T: t, NS: storetest.BenchAt(t, storetest.Start(t, localmongo.Options{Own: true, CacheGB: 1}).URI(), "app").Namespace}
 	tok := e.Managed("m")

@@ -8,7 +8,7 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// What tests of this package use, and nobody else.
+// Only tests of this package use these names.
 
 func (n *Client) CreateOnceAs(p0 context.Context, p1 []string, p2 bson.ObjectID, p3 []statement) (bool, error) {
 	return n.createOnce(p0, p1, p2, p3)

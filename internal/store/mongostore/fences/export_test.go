@@ -9,7 +9,7 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// What tests of this package use, and nobody else.
+// Only tests of this package use these names.
 
 const BlockOff = blockOff
 

@@ -2,7 +2,7 @@ package recordio
 
 import "iter"
 
-// What tests of this package use, and nobody else.
+// Only tests of this package use these names.
 
 var AppendIn = appendIn
 

@@ -171,3 +171,30 @@ func TestRollbackWaitsForLateDeletes(t *testing.T) {
 		back.stop(t)
 	})
 }
+
+// TestWayBackKeepsWhatTheApplicationWrote: the stored position of the ended direction may be older than
+// writes of the application from before the fence. They are not foreign, and so not made anew from v2,
+// which lacks a waived one.
+func TestWayBackKeepsWhatTheApplicationWrote(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := behindValidator(t, 3)
+		for i := range 9 {
+			w.check(w.src.Foreign().Insert(t.Context(), "a1", mutation("a1", fmt.Sprint("item-", i), i).Doc))
+		}
+		o := w.owner(0, 1, 2, 3)
+		forward := w.engine(o, nil)
+		w.eventually("checkpoints", func() bool { return w.stored(syncer.Key(1, w.dir, 0)) })
+		forward.stop(t)
+		w.check(w.src.Foreign().Insert(t.Context(), "a1", mutation("a1", "item-9", 9).Doc)) // v2 never gets it
+		w.flip(w.position(w.dst))
+		w.deleteLate("item-1")
+		back := w.follow(2, w.dst, w.src, w.back, o)
+		w.eventually("the record that was deleted late", func() bool { return w.documents("a1") == 11 })
+		<-time.After(time.Minute)
+		if n := w.documents("a1"); n != 11 {
+			t.Errorf("v1 has %d of 11 records", n)
+		}
+		back.stop(t)
+	})
+}

@@ -114,7 +114,7 @@ func (e *Engine) makePlan(ctx context.Context) (Plan, error) {
 	}
 	if plan, ok := e.switched(); ok {
 		var err error
-		if plan.Target, err = e.leftAt(ctx); err != nil {
+		if plan.Target, plan.Fences, err = e.leftAt(ctx); err != nil {
 			return Plan{}, err
 		}
 		listed, err := e.parkAgain(ctx)

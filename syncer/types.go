@@ -34,6 +34,9 @@ type Plan struct {
 	// Target, in a plan InSync, is a place in the target's changes before any foreign change other
 	// than the application's. Zero means that the target needs a whole comparison.
 	Target record.Position `json:"target,omitzero"`
+	// Fences has, by kind, the marker of the latest switch's fence, for kinds whose marker follows
+	// Target. The application made the changes of such a kind between Target and its marker.
+	Fences map[string]string `json:"fences,omitempty"`
 }
 
 // Checkpoint is the resumable state of one shard. It is written after the work it describes is

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -90,6 +91,7 @@ func (e *Engine) watchOnce(ctx context.Context) error {
 			e.Log.Debug("close stream of the target", zap.Error(err))
 		}
 	}()
+	ahead := e.fencesAhead(from)
 	for {
 		b, err := stream.Next(listen)
 		// The read was cancelled for a restart or the end of the direction.
@@ -100,7 +102,7 @@ func (e *Engine) watchOnce(ctx context.Context) error {
 			return lostAt(from, err)
 		}
 		e.recovered(watching)
-		if err := e.consumeTarget(ctx, b); err != nil {
+		if err := e.consumeTarget(ctx, b, ahead); err != nil {
 			return err
 		}
 		from = b.Pos
@@ -143,14 +145,14 @@ type intruded struct {
 }
 
 // consumeTarget repairs groups with foreign changes, adds them to the late sets and advances the
-// shards.
-func (e *Engine) consumeTarget(ctx context.Context, b record.ChangeBatch) error {
+// shards. ahead is the one of intrusions.
+func (e *Engine) consumeTarget(ctx context.Context, b record.ChangeBatch, ahead map[string]string) error {
 	if len(b.Changes) > 0 {
 		if err := e.await(ctx, func() bool { return e.roomForLate() || e.over() || e.rewatch }); err != nil {
 			return err
 		}
 	}
-	in := e.intrusions(b)
+	in := e.intrusions(b, ahead)
 	// Everything that may fail comes before the shards advance, so that an error repeats the batch.
 	if err := e.parkOrphans(ctx, in.orphans); err != nil {
 		return err
@@ -195,15 +197,34 @@ func (s *shard) watches(b record.ChangeBatch) bool {
 	return s.watching && !s.leaving && b.Pos.Compare(s.watched) >= 0
 }
 
-// intrusions returns the work of a batch.
-func (e *Engine) intrusions(b record.ChangeBatch) intruded {
+// fencesAhead returns the fences, by kind, that a stream from this position meets first. Changes
+// before them are the application's: the direction that the switch ended has taken them along.
+// Repairing them would delete records of the application that were waived and are not listed. A
+// stream that begins later may be behind some of the fences, so it takes none into account.
+func (e *Engine) fencesAhead(from record.Position) map[string]string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if from.Compare(e.plan.Target) != 0 {
+		return nil
+	}
+	return maps.Clone(e.plan.Fences)
+}
+
+// intrusions returns the work of a batch. It removes from ahead the fences that the batch contains.
+func (e *Engine) intrusions(b record.ChangeBatch, ahead map[string]string) intruded {
 	in := intruded{hits: map[*shard][]transform.GroupID{}}
 	seen := map[transform.GroupID]record.Origin{}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range b.Changes {
+		mark, before := ahead[c.Kind]
 		switch {
-		case c.Marker != "", c.Origin == record.AppliedChange:
+		case c.Marker != "":
+			if before && c.Marker == mark {
+				delete(ahead, c.Kind)
+			}
+			continue
+		case before, c.Origin == record.AppliedChange:
 			continue
 		case c.Origin == record.GuardedChange && e.own.take(c):
 			continue
@@ -220,12 +241,12 @@ func (e *Engine) intrusions(b record.ChangeBatch) intruded {
 		if _, parked := e.parked[id]; !ok || parked || s == nil || !s.watches(b) {
 			continue // a parked group is written when it is unparked; a waived one must stay
 		}
-		before, again := seen[id]
+		origin, again := seen[id]
 		if !again {
 			in.hits[s] = append(in.hits[s], id)
 		}
 		// An earlier change of the batch may have been of unknown origin. The foreign one decides.
-		if c.Origin == record.ForeignChange && (!again || before != record.ForeignChange) {
+		if c.Origin == record.ForeignChange && (!again || origin != record.ForeignChange) {
 			in.repair = append(in.repair, id)
 		}
 		if !again || c.Origin == record.ForeignChange {
@@ -312,24 +333,24 @@ func (s *shard) foreignStays() (n int) {
 	return n
 }
 
-// leftAt returns a place in the target's changes before any foreign change. The latest switch has
-// fenced the application there, so earlier changes are its own. Zero means that no such place is
-// left.
-func (e *Engine) leftAt(ctx context.Context) (record.Position, error) {
+// leftAt returns a place in the target's changes before any foreign change, and Plan.Fences. The
+// latest switch has fenced the application there, so earlier changes are its own. A zero place means
+// that no such place is left.
+func (e *Engine) leftAt(ctx context.Context) (record.Position, map[string]string, error) {
 	d := e.current()
 	key, ok := Left(d, e.Direction.To())
 	if !ok {
-		return record.Position{}, nil
+		return record.Position{}, nil, nil
 	}
 	var first record.Position
 	for n := range e.cfg.Ring {
 		c, found, err := e.Journal.LoadCheckpoint(ctx, key, n)
 		if err != nil {
-			return first, fmt.Errorf("checkpoint of the direction before: %w", err)
+			return first, nil, fmt.Errorf("checkpoint of the direction before: %w", err)
 		}
 		// Without the position of each shard no place is known to be early enough.
 		if !found || c.Position.IsZero() {
-			return record.Position{}, nil
+			return record.Position{}, nil, nil
 		}
 		at := c.Position
 		if !c.Left.IsZero() {
@@ -339,41 +360,58 @@ func (e *Engine) leftAt(ctx context.Context) (record.Position, error) {
 			first = at
 		}
 	}
+	target, _ := d.Namespace(e.Direction.To())
+	at, fences, err := e.findFences(ctx, first, target)
+	if errors.Is(err, record.ErrHistoryLost) {
+		return record.Position{}, nil, nil
+	}
+	if err != nil {
+		return record.Position{}, nil, fmt.Errorf("changes of %s: %w", e.Direction.To(), err)
+	}
+	return at, fences, nil
+}
+
+// findFences reads the target's changes from a position of the application's time up to now. It
+// returns the last position before the first fence, and the fences that it met, by kind. Without a
+// fence it returns the position that it was given, which is behind all of them.
+func (e *Engine) findFences(ctx context.Context, first record.Position, target upgradestate.Namespace) (record.Position, map[string]string, error) {
 	toks, err := e.watchedTokens(ctx)
 	if err != nil {
-		return record.Position{}, err
+		return first, nil, err
+	}
+	fences := map[string]string{}
+	ahead := map[string]string{}
+	for kind := range toks {
+		if k, _ := target.Kind(kind); k.Fenced != "" {
+			ahead[kind] = k.Fenced
+		}
 	}
 	now, err := e.Target.Position(ctx)
 	if err != nil {
-		return first, fmt.Errorf("position of %s: %w", e.Direction.To(), err)
+		return first, nil, err
 	}
 	stream, err := e.Target.Follow(ctx, first, toks)
-	if errors.Is(err, record.ErrHistoryLost) {
-		return record.Position{}, nil
-	}
 	if err != nil {
-		return record.Position{}, fmt.Errorf("changes of %s: %w", e.Direction.To(), err)
+		return first, nil, err
 	}
 	defer closing.Bounded(ctx, stream.Close) //nolint:errcheck // only read
-	target, _ := d.Namespace(e.Direction.To())
-	// Searches from the earliest checkpoint of the old direction for the first fence.
-	for at := first; at.At.Compare(now.At) < 0; {
+	for at := first; len(ahead) > 0 && at.At.Compare(now.At) < 0; {
 		b, err := stream.Next(ctx)
-		if errors.Is(err, record.ErrHistoryLost) {
-			return record.Position{}, nil
-		}
 		if err != nil {
-			return record.Position{}, fmt.Errorf("changes of %s: %w", e.Direction.To(), err)
+			return first, nil, err
 		}
-		// The application made the changes up to the fence.
 		for _, c := range b.Changes {
-			if k, ok := target.Kind(c.Kind); ok && c.Marker != "" && c.Marker == k.Fenced {
-				return at, nil
+			if c.Marker != "" && c.Marker == ahead[c.Kind] {
+				if len(fences) == 0 {
+					first = at
+				}
+				fences[c.Kind] = c.Marker
+				delete(ahead, c.Kind)
 			}
 		}
 		at = b.Pos
 	}
-	return first, nil // the position is behind the fence already
+	return first, fences, nil
 }
 
 // targetFloor returns the version of the target at which a switch began, zero without a switch.

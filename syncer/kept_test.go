@@ -90,7 +90,9 @@ func TestWaivedOutlastsAnEpoch(t *testing.T) {
 				}
 				w.eventually("ready", func() bool { p, _ := back.progress(0); return p.State == "ready" })
 				back.stop(t)
-				d := w.apply(upgradestate.FoundRestored{Restored: upgradestate.Restored{Version: "v2", What: "a test"}})
+				d, err := w.store.Get(t.Context())
+				w.check(err)
+				d = w.apply(upgradestate.FoundRestored{Restored: upgradestate.Restored{Version: "v2", What: "a test"}, Epoch: d.Epoch})
 				if d.Epoch != 4 {
 					t.Fatalf("epoch %d", d.Epoch)
 				}

@@ -146,7 +146,7 @@ func TestRebuild(t *testing.T) {
 		}
 	}
 	// The version that is served was restored to before the switch: only a recovery helps.
-	step(t, &d, us.FoundRestored{Restored: us.Restored{Version: "v2", What: "w", Older: true}})
+	step(t, &d, us.FoundRestored{Restored: us.Restored{Version: "v2", What: "w", Older: true}, Epoch: d.Epoch})
 	if line := us.RestoredLine(d); !strings.Contains(line, "older than the names of its collections (w)") || !strings.Contains(line, "'recover --current v2'") {
 		t.Errorf("an operator reads %q", line)
 	}
@@ -174,17 +174,21 @@ func TestRestoredAlone(t *testing.T) {
 		var d us.Deployment
 		play(t, &d, "new v1 2\nnamespace v1 lrps:uuid")
 		epoch := d.Epoch
-		step(t, &d, us.FoundRestored{Restored: us.Restored{Version: "v1", What: "w", Older: older}})
+		step(t, &d, us.FoundRestored{Restored: us.Restored{Version: "v1", What: "w", Older: older}, Epoch: d.Epoch})
 		_, waits := us.WasRestored(d)
 		last := d.History[len(d.History)-1]
 		if waits != older || (d.Epoch > epoch) == older || last.What != "restored" || last.From != "v1" || strings.HasSuffix(last.Detail, "; no other version followed it") == older {
 			t.Errorf("older=%t: waits=%t, epoch %d after %d, %+v", older, waits, d.Epoch, epoch, last)
 		}
+		// Another controller has found the same, and has looked at the record before.
+		if _, err := us.Apply(d, us.FoundRestored{Restored: us.Restored{Version: "v1", What: "w"}, Epoch: epoch}); !older && !errors.Is(err, us.ErrOutdated) {
+			t.Errorf("a second controller finds it: %v", err)
+		}
 		if !older {
 			continue
 		}
 		// The record has the names of the backup by now.
-		step(t, &d, us.FoundRestored{Restored: us.Restored{Version: "v1", What: "w"}})
+		step(t, &d, us.FoundRestored{Restored: us.Restored{Version: "v1", What: "w"}, Epoch: d.Epoch})
 		if _, waits := us.WasRestored(d); waits || d.Epoch == epoch {
 			t.Errorf("no longer older: waits=%t, epoch %d after %d", waits, d.Epoch, epoch)
 		}
@@ -197,11 +201,11 @@ func TestRestoredNames(t *testing.T) {
 	var d us.Deployment
 	play(t, &d, "new v1 2\nnamespace v1 lrps:uuid\nnamespace v2 lrps:uuid\nBegin ID=u1 TargetVersion=v2 TransformHash=h\nuntil DRAIN")
 	found := us.Restored{Version: "v1", What: "w", Older: true}
-	step(t, &d, us.FoundRestored{Restored: found})
+	step(t, &d, us.FoundRestored{Restored: found, Epoch: d.Epoch})
 	history := len(d.History)
 	for _, older := range []bool{true, false, true, false} {
 		found.Older = older
-		step(t, &d, us.FoundRestored{Restored: found})
+		step(t, &d, us.FoundRestored{Restored: found, Epoch: d.Epoch})
 		if is, waits := us.WasRestored(d); !waits || is != found || len(d.History) != history {
 			t.Errorf("it is %+v, %t, want %+v", is, waits, found)
 		}

@@ -20,8 +20,13 @@ type Restored struct {
 
 // FoundRestored records a restore of the current version, once, and fences the following version,
 // so that it stays as it is. It aborts a running switch. In an existing entry it changes only
-// Older. For another version it is ErrOutdated; the event for that is Rebuild.
-type FoundRestored struct{ Restored Restored }
+// Older. For another version it is ErrOutdated; the event for that is Rebuild. Epoch is the epoch of
+// the finding; for another one the event is ErrOutdated, since another controller may have recorded
+// the same restore.
+type FoundRestored struct {
+	Restored Restored
+	Epoch    uint64
+}
 
 // FollowRestored decides for the restored state: it starts another epoch, in which the following
 // version is copied and compared as a whole and no earlier guard counts. Epoch is the epoch of the
@@ -67,6 +72,9 @@ func (d *Deployment) foundRestored(e FoundRestored) error {
 	}
 	if r.Version != d.CurrentVersion {
 		return outdated("found restored: %s is not served", r.Version)
+	}
+	if e.Epoch != d.Epoch {
+		return outdated("found restored in epoch %d, not %d", e.Epoch, d.Epoch)
 	}
 	i := slices.IndexFunc(d.Restored, func(has Restored) bool { return has.Version == r.Version })
 	_, followed := Followed(*d)

@@ -68,7 +68,7 @@ func TestAdoptDuringARetirement(t *testing.T) {
 	if d.Epoch == epoch || d.Retire == nil {
 		t.Errorf("epoch %d, retire %+v", d.Epoch, d.Retire)
 	}
-	d = applied(t, d, us.FoundRestored{Restored: us.Restored{Version: "v2", What: "restored"}})
+	d = applied(t, d, us.FoundRestored{Restored: us.Restored{Version: "v2", What: "restored"}, Epoch: d.Epoch})
 	epoch = d.Epoch
 	if d = applied(t, d, us.FollowRestored{Version: "v2", Epoch: d.Epoch}); d.Epoch == epoch {
 		t.Error("the decision about a restored database waits for a retirement")

@@ -65,7 +65,7 @@ func (b *beats) restored(ctx context.Context, version string, db record.Namespac
 		if r.Older, err = b.isOlder(ctx, version, db); err != nil {
 			return err
 		}
-		_, err := b.deployment.Apply(ctx, upgradestate.FoundRestored{Restored: r})
+		_, err := b.deployment.Apply(ctx, upgradestate.FoundRestored{Restored: r, Epoch: d.Epoch})
 		return err
 	}
 	// The version does not serve, so all of its data can be copied again.
@@ -113,7 +113,7 @@ func (b *beats) lookAgain(ctx context.Context, d upgradestate.Deployment, versio
 		return err
 	}
 	found.Older = older
-	_, err = b.deployment.Apply(ctx, upgradestate.FoundRestored{Restored: found})
+	_, err = b.deployment.Apply(ctx, upgradestate.FoundRestored{Restored: found, Epoch: d.Epoch})
 	if errors.Is(err, upgradestate.ErrOutdated) {
 		return nil // another version serves now
 	}

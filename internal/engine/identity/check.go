@@ -260,7 +260,7 @@ func (f facts) fits(d upgradestate.Deployment, ns upgradestate.Namespace) string
 	case current && m.Aborted != nil && d.Upgrade != nil && d.Upgrade.ID == m.Aborted.ID && d.Upgrade.Attempt < m.Aborted.Attempt:
 		return ahead("upgrade %s, which the deployment has in step %q, was aborted", d.Upgrade.ID, d.Upgrade.Step)
 	// Only the two versions of the latest switch must have seen its epoch.
-	case m.Epoch < d.Epoch && takesPart(d, ns.Version) && !(m.Next != nil && m.Next.Epoch == d.Epoch && m.Next.To == d.CurrentVersion):
+	case m.Epoch < switched(d) && takesPart(d, ns.Version) && !(m.Next != nil && m.Next.Epoch == switched(d) && m.Next.To == d.CurrentVersion):
 		return fmt.Sprintf("it is older than the deployment (it was last seen in epoch %d, but the deployment is at %s in epoch %d): it was restored from a backup: restore a newer state, or run 'dbcontroller recover'",
 			m.Epoch, d.CurrentVersion, d.Epoch)
 	}
@@ -285,6 +285,16 @@ func (f facts) fits(d upgradestate.Deployment, ns upgradestate.Namespace) string
 		return ahead("kind %s has the name %s, but the deployment has it at %s", k.Kind, c.Name, k.Physical)
 	}
 	return ""
+}
+
+// switched returns the epoch that the latest switch began. Later epochs, as after a restore, begin
+// without a switch and leave the collections where they are. The marks follow later, so a process that
+// reads a mark in between must not take its database for a backup.
+func switched(d upgradestate.Deployment) uint64 {
+	if last := d.LastSwitch; last != nil && last.Outdated && last.Epoch != 0 {
+		return last.Epoch + 1
+	}
+	return d.Epoch
 }
 
 func (f facts) isReplaced(d upgradestate.Deployment, ns upgradestate.Namespace, k upgradestate.Kind) bool {

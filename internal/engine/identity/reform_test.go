@@ -116,7 +116,7 @@ func TestChoiceAfterARestore(t *testing.T) {
 		if _, _, err := e.Current("v1"); err == nil {
 			t.Error("v1 is chosen where the marks decide for v2")
 		}
-		w.apply(upgradestate.FoundRestored{Restored: upgradestate.Restored{Version: "v2", What: "older", Older: true}})
+		w.apply(upgradestate.FoundRestored{Restored: upgradestate.Restored{Version: "v2", What: "older", Older: true}, Epoch: w.d.Epoch})
 		e.Doubt(w.d)
 		var undecided *identity.UndecidedError
 		if _, _, err := e.Current(""); !errors.As(err, &undecided) {

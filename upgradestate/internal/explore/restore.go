@@ -40,9 +40,10 @@ func undecided(d us.Deployment, w *world, add func(driver, stale bool, e us.Even
 	if d.CurrentVersion == "v2" {
 		other = "v1"
 	}
-	add(false, false, us.FoundRestored{Restored: us.Restored{Version: d.CurrentVersion, What: "seen"}})
+	add(false, false, us.FoundRestored{Restored: us.Restored{Version: d.CurrentVersion, What: "seen"}, Epoch: d.Epoch})
 	add(false, false, us.FollowRestored{Version: d.CurrentVersion, Epoch: d.Epoch})
-	add(false, true, us.FoundRestored{Restored: us.Restored{Version: other, What: "seen"}})
+	add(false, true, us.FoundRestored{Restored: us.Restored{Version: other, What: "seen"}, Epoch: d.Epoch})
+	add(false, true, us.FoundRestored{Restored: us.Restored{Version: d.CurrentVersion, What: "seen"}, Epoch: d.Epoch - 1})
 	add(false, true, us.FollowRestored{Version: d.CurrentVersion, Epoch: d.Epoch - 1})
 	add(false, true, us.FollowRestored{Version: other, Epoch: d.Epoch})
 	if _, found := us.WasRestored(d); found && !w.life {

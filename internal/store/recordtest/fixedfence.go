@@ -244,6 +244,8 @@ func fixedSeal(t *testing.T, b *bench, class record.FenceClass) {
 	refused()
 	// After an abort the direction goes on with the new token, and the guards hold.
 	wantOutcomes(t, b.apply(t, tokens(&sealed), 2, group(3, k.set("a", 3)), group(1, k.set("b", 1))), record.Applied, record.Stale)
+	// The end of a mark is no record.
+	sealed.wantState(t, map[string]record.Record{"a": at("a", 3, guard(2, 3)), "b": at("b", 2, guard(2, 2))})
 	if seal.Renames() {
 		return // no token with an earlier name is valid, whatever follows
 	}

@@ -118,3 +118,35 @@ func fromBefore(t *testing.T, b *storetest.Bench) func() error {
 		return nil
 	}
 }
+
+// TestApplierOverARecovery: a seal dies before it ends the former fence, and the coordination store
+// is lost. The recovered record opens the kind from the new fence, and appliers knew the former one.
+func TestApplierOverARecovery(t *testing.T) {
+	t.Parallel()
+	b := storetest.NewBench(t)
+	tok := b.Fixed(t, "orders")
+	old := tok
+	old.Mark = "orders.n2"
+	seal := record.Fence{Class: record.FenceValidator, Token: tok, To: "orders.n3"}
+	err := errors.Join(
+		b.Fence(t.Context(), record.Fence{Class: seal.Class, Token: tok, To: old.Mark}),
+		b.NoteUnfenced(t.Context(), tok, old.Mark), // as the seal does first
+		b.Fence(t.Context(), seal))
+	seal.Ends = seal.To
+	if err = errors.Join(err, b.Unfence(t.Context(), seal)); err != nil {
+		t.Fatal(err)
+	}
+	doc, err := bson.Marshal(bson.D{{Key: "_id", Value: "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, mark := range []string{"orders.n2", "orders.n3"} {
+		old.Mark = mark
+		res, err := b.Apply(t.Context(), record.Batch{Tokens: record.Tokens{"orders": old}, Epoch: 2, Groups: []record.GroupWrite{{
+			Group: "a", Version: record.Version{15: 1}, Writes: []record.Write{{Kind: "orders", Key: record.StringKey("a"), Doc: doc}},
+		}}})
+		if !errors.Is(err, record.ErrFenced) {
+			t.Errorf("apply behind %s after the recovery: %+v, %v, want %v", mark, res, err, record.ErrFenced)
+		}
+	}
+}

@@ -13,6 +13,11 @@ type Token struct {
 	Name  string `json:"name"`         // physical collection name
 	ID    string `json:"id,omitempty"` // collection UUID, 32 hexadecimal digits; survives renames
 	Fixed bool   `json:"fixed,omitempty"`
+	// Mark is the fence behind which an applier writes, for a fixed-name kind that keeps its name
+	// and identity under its fence (FenceValidator, FenceWriteBlock). Once that fence has ended
+	// (Fence.Ends), Apply fails with ErrFenced. Empty: Apply makes no such check. Other calls
+	// ignore it.
+	Mark string `json:"mark,omitempty"`
 }
 
 // Tokens holds one token for each kind, by kind name.

@@ -81,6 +81,21 @@ func Tokens(d upgradestate.Deployment, version string) record.Tokens {
 	return toks
 }
 
+// applierTokens is Tokens for an applier: the tokens carry the fence of kinds that keep their name.
+// A record that permits writes has no pending operation on a target, so the fence is the one in
+// force. After an abort, it is the new fence of the seal, and the direction goes on with it.
+func applierTokens(d upgradestate.Deployment, version string) record.Tokens {
+	toks := Tokens(d, version)
+	ns, _ := d.Namespace(version)
+	for _, k := range ns.Kinds {
+		if tok, ok := toks[k.Kind]; ok {
+			tok.Mark = k.Mark()
+			toks[k.Kind] = tok
+		}
+	}
+	return toks
+}
+
 // TokenAt returns the token for a place.
 func TokenAt(p upgradestate.Place) record.Token {
 	return record.Token{Kind: p.Kind, Name: p.Name, ID: p.ID, Fixed: p.Fixed}
@@ -124,7 +139,7 @@ func (e *Engine) awaitLoad(ctx context.Context) (toks record.Tokens, loads bool,
 		case !upgradestate.ApplyAllowed(e.record):
 			return false
 		default:
-			toks, loads = Tokens(e.record, e.Direction.To()), upgradestate.Loads(e.record, e.Direction.To())
+			toks, loads = applierTokens(e.record, e.Direction.To()), upgradestate.Loads(e.record, e.Direction.To())
 		}
 		return true
 	})

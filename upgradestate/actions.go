@@ -49,6 +49,7 @@ type (
 		Restore string
 		From    string // the hidden name or the mark that ends
 		To      string // the name afterwards
+		Ends    string // fence whose appliers the opening must stop; "" if a seal has done so
 	}
 
 	// AwaitReports asks to wait for the reports of Shards.
@@ -175,7 +176,7 @@ func operations(d Deployment, version string) []Action {
 		if p.Reason == PendingOpen && k.unfenceable() {
 			as = append(as, Unfence{
 				Version: version, Place: k.place(), Class: k.Fence, Restore: k.Restore,
-				From: p.From, To: p.To,
+				From: p.From, To: p.To, Ends: d.endsOf(p),
 			})
 			continue
 		}
@@ -184,4 +185,14 @@ func operations(d Deployment, version string) []Action {
 		})
 	}
 	return as
+}
+
+// endsOf returns the fence whose appliers the opening of a kind must also stop, or "". After a flip
+// the seal has stopped them, and appliers know no fence that an abort removes. A recovered record
+// has no seal: the mark that the kind opens from is the one that appliers had.
+func (d *Deployment) endsOf(p Pending) string {
+	if d.LastSwitch != nil && d.LastSwitch.Outdated {
+		return p.From
+	}
+	return ""
 }

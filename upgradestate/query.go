@@ -222,6 +222,16 @@ func (k Kind) ends(r PendingReason) string {
 	return ""
 }
 
+// Mark returns the fence behind which appliers write the kind, if the kind keeps its name under it.
+// The token of such a kind is the same before and after a seal, so appliers send the fence too. It
+// is "" for other kinds, and for managed ones, whose guards are in the records.
+func (k Kind) Mark() string {
+	if !k.Fixed || k.Hidden || k.renames() {
+		return ""
+	}
+	return k.Fenced
+}
+
 // physicalName returns the same format as record.PhysicalName.
 func physicalName(kind string, seq uint64) string { return fmt.Sprintf("%s.n%d", kind, seq) }
 

@@ -214,6 +214,12 @@ func rebuild(k upgradestate.Kind, c record.Claim, current bool) (upgradestate.Ki
 		}
 	}
 	switch {
+	// A seal may have died after it ended the mark that the copy knows, and nothing in the database
+	// shows which mark stands. Applies with an ended mark fail, so seal the kind again. Nobody may
+	// apply before that.
+	case !current && k.Fence == string(record.FenceWriteBlock) && k.Mark() != "":
+		k.Pending = &upgradestate.Pending{Reason: upgradestate.PendingSeal, From: k.Physical, To: record.PhysicalName(k.Kind, k.NextSeq)}
+		k.NextSeq++
 	case !current:
 	case k.Hidden:
 		k.Pending = &upgradestate.Pending{Reason: upgradestate.PendingOpen, From: k.Physical, To: k.Kind}

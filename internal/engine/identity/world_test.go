@@ -27,6 +27,7 @@ type world struct {
 	db   map[string]*memstore.Store
 	// clusters are those of db.
 	clusters map[string]*memstore.Cluster
+	classes  map[string]record.FenceClass // of packages by version; empty: the class of db
 }
 
 // Get implements identity.Deployments.
@@ -47,7 +48,12 @@ func newWorld(t *testing.T, class record.FenceClass) *world {
 
 func newWorldOf(t *testing.T, opts memstore.Options) *world {
 	t.Helper()
-	w := &world{t: t, d: upgradestate.New(deploymentName, "v1", 2), db: map[string]*memstore.Store{}, clusters: map[string]*memstore.Cluster{}}
+	return newWorldWith(t, opts, nil)
+}
+
+func newWorldWith(t *testing.T, opts memstore.Options, classes map[string]record.FenceClass) *world {
+	t.Helper()
+	w := &world{t: t, classes: classes, d: upgradestate.New(deploymentName, "v1", 2), db: map[string]*memstore.Store{}, clusters: map[string]*memstore.Cluster{}}
 	for _, v := range []string{"v1", "v2"} {
 		w.clusters[v] = memstore.NewCluster(opts)
 		w.db[v] = w.clusters[v].Open(v)
@@ -76,7 +82,12 @@ func (w *world) enter(version string) {
 	ctx := w.t.Context()
 	id, err := identity.Enter(ctx, w.d, version, w.db[version], []string{"accounts", "packages"})
 	w.ok(err)
-	ns, err := syncer.Provision(ctx, w.db[version], w.d, version, "mem:"+version, kinds, func(string) record.FenceClass { return "" })
+	ns, err := syncer.Provision(ctx, w.db[version], w.d, version, "mem:"+version, kinds, func(kind string) record.FenceClass {
+		if kind == "packages" {
+			return w.classes[version]
+		}
+		return ""
+	})
 	w.ok(err)
 	w.ok(identity.Take(ctx, w.d, version, w.db[version], ns.Kinds, nil))
 	ns.Identity = id

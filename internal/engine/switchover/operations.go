@@ -333,7 +333,7 @@ func (r *Driver) unfence(ctx context.Context, a upgradestate.Unfence) error {
 	}
 	tok := token(a.Place)
 	tok.Name = a.To
-	if err := f.Unfence(ctx, record.Fence{Class: record.FenceClass(a.Class), Token: tok, To: a.From, Restore: a.Restore}); err != nil {
+	if err := f.Unfence(ctx, record.Fence{Class: record.FenceClass(a.Class), Token: tok, To: a.From, Restore: a.Restore, Ends: a.Ends}); err != nil {
 		return fmt.Errorf("remove the fence of %s/%s: %w", a.Version, a.Place.Kind, err)
 	}
 	return nil

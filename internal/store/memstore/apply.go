@@ -13,6 +13,9 @@ import (
 // it tries them together, since they may exchange their values.
 func (s *Store) Apply(ctx context.Context, b record.Batch) ([]record.Result, error) {
 	results, err := s.eachGroup(ctx, b, func(t *txn, cols map[string]*collection, g record.GroupWrite, guard record.Guard) record.Result {
+		if err := ended(cols, b.Tokens); err != nil {
+			return record.Result{Outcome: record.Refused, Err: err}
+		}
 		if res := joinGroup(t, cols, g, guard, b.Repair); res.Outcome != record.Applied {
 			return res
 		}
@@ -63,8 +66,14 @@ func (s *Store) together(ctx context.Context, b record.Batch, groups []int, resu
 		var joined []int
 		for _, i := range groups {
 			res, err := s.group(b, b.Groups[i], func(_ *txn, cols map[string]*collection, g record.GroupWrite, guard record.Guard) record.Result {
+				if err := ended(cols, b.Tokens); err != nil {
+					return record.Result{Outcome: record.Refused, Err: err}
+				}
 				return joinGroup(t, cols, g, guard, b.Repair)
 			})
+			if errors.Is(res.Err, errEnded) {
+				err = res.Err
+			}
 			if err != nil {
 				return fmt.Errorf("group %s: %w", b.Groups[i].Group, err)
 			}
@@ -104,8 +113,9 @@ func (s *Store) eachGroup(ctx context.Context, b record.Batch, do func(*txn, map
 		}
 		res, err := s.group(b, g, do)
 		s.cluster.mu.Unlock()
-		// A missing label concerns the writer and not this group, so the whole call fails.
-		if errors.Is(res.Err, record.ErrLabel) {
+		// A missing label or an ended token concerns the writer and not this group, so the whole call
+		// fails.
+		if errors.Is(res.Err, record.ErrLabel) || errors.Is(res.Err, errEnded) {
 			err = res.Err
 		}
 		if err != nil {
@@ -137,6 +147,19 @@ func (s *Store) group(b record.Batch, g record.GroupWrite, do func(*txn, map[str
 		}
 	}
 	return do(s.newTxn(), cols, g, record.Guard{Epoch: b.Epoch, Version: g.Version}), nil
+}
+
+// errEnded reports that the fence of a token has ended. An applier then reads again.
+var errEnded = fmt.Errorf("the fence of the token has ended: %w", record.ErrFenced)
+
+// ended returns errEnded if the fence of a token has ended.
+func ended(cols map[string]*collection, toks record.Tokens) error {
+	for kind, col := range cols {
+		if col.ended[toks[kind].Mark] {
+			return errEnded
+		}
+	}
+	return nil
 }
 
 // joinGroup adds a group to a transaction, unless its guards forbid it.

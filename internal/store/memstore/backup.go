@@ -85,6 +85,7 @@ func (c *collection) clone() *collection {
 		out.unique[name] = &copied
 	}
 	out.indexes, out.once, out.closed = slices.Clone(c.indexes), maps.Clone(c.once), maps.Clone(c.closed)
+	out.ended = maps.Clone(c.ended)
 	return &out
 }
 

@@ -24,6 +24,7 @@ type collection struct {
 	options   bson.Raw
 	once      map[string]bool // markers of CreateOnce
 	closed    map[string]bool // names and marks of fences that can no longer be set
+	ended     map[string]bool // marks whose appliers can no longer write
 }
 
 // row is the history of one key, oldest state first. It is never empty.

@@ -73,7 +73,18 @@ func (s *Store) Fence(ctx context.Context, f record.Fence) error {
 			s.logMark(col, f.To)
 		}
 	}
+	if f.Ends != "" {
+		col.endAppliers(f.Ends)
+	}
 	return nil
+}
+
+// endAppliers ensures that appliers with a mark can no longer write (record.Token.Mark).
+func (c *collection) endAppliers(mark string) {
+	if c.ended == nil {
+		c.ended = map[string]bool{}
+	}
+	c.ended[mark] = true
 }
 
 // stands reports whether a fence is in force.
@@ -275,6 +286,12 @@ func (s *Store) Unfence(ctx context.Context, f record.Fence) error {
 		return fmt.Errorf("unfence: %w", err)
 	}
 	col.close(f.To)
+	if f.Ends != "" {
+		// Also the fences before: a seal may have died before it ended its predecessor.
+		for mark := range col.closed {
+			col.endAppliers(mark)
+		}
+	}
 	switch f.Class {
 	case record.FenceView:
 		if s.db.views[f.Token.Name] == col {

@@ -29,7 +29,8 @@
 // writes.
 //
 // Documents of fixed-name kinds stay as they are, byte for byte. Their guards are documents {_id,
-// g, x} in the side collection GuardsName(kind), written in the same transactions.
+// g, x} in the side collection GuardsName(kind), written in the same transactions. The side
+// collection also has the marks that have ended for appliers (record.Token.Mark).
 //
 // # Indexes
 //

@@ -19,6 +19,7 @@ var fixedTests = []test{
 	{"application writes next to guards", withApp(fixedBeside)},
 	{"prepare changes nothing", withApp(fixedPrepare)},
 	{"fence and unfence", withApp(classes(fixedFence))},
+	{"appliers over a seal", withApp(classes(fixedSeal))},
 	{"unfence restores the own validator", withApp(classes(fixedValidator))},
 	{"unfence of a kind that is not fenced", withApp(classes(unfenceIdle))},
 	{"second attempt", withApp(classes(fixedAgain))},

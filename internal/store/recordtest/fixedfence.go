@@ -197,6 +197,82 @@ func wantFenced(t *testing.T, k, behind *kind) {
 	wantSame(t, before, behind.all(t))
 }
 
+// fixedSeal checks that a seal keeps out the appliers of the way back: they have the token with which
+// they could write before it. They stay out when the application writes again.
+func fixedSeal(t *testing.T, b *bench, class record.FenceClass) {
+	ctx := t.Context()
+	k := b.fixed(t)
+	k.insert(t, doc("a", 1))
+	first := k.stop(t, class)
+	if err := b.Namespace.Fence(ctx, first); err != nil {
+		t.Fatal(err)
+	}
+	applier := k.stopped(first)
+	if !first.Renames() {
+		applier.tok.Mark = first.To
+	}
+	wantOutcomes(t, b.apply(t, tokens(applier), 2, group(2, k.set("a", 2)), group(2, k.set("b", 2))), record.Applied, record.Applied)
+
+	seal := first
+	seal.To, seal.Ends, seal.Token.Name = record.PhysicalName(k.spec.Name, k.seq+1), first.To, applier.tok.Name
+	if first.Renames() { // it is hidden, so the seal only renames it
+		seal.Class, seal.Ends = record.FenceUUID, ""
+	}
+	for range 2 { // a driver may repeat the seal
+		if err := b.Namespace.Fence(ctx, seal); err != nil {
+			t.Fatalf("seal: %v", err)
+		}
+	}
+	sealed := *applier
+	sealed.tok.Name = applier.tok.Name
+	if seal.Renames() {
+		sealed.tok.Name = seal.To
+	} else {
+		sealed.tok.Mark = seal.To
+	}
+	refused := func() {
+		t.Helper()
+		before := sealed.all(t)
+		for what, ws := range map[string][]record.Write{
+			"apply": {k.set("a", 9)}, "apply of new": {k.set("new", 9)}, "apply of delete": {k.set("a", -1)}, "apply of group": {k.set("a", 9), k.set("new", 9)},
+		} {
+			batch := record.Batch{Tokens: tokens(applier), Epoch: 2, Groups: []record.GroupWrite{group(9, ws...)}}
+			wantError(t, what+" with the token from before the seal", last(b.Namespace.Apply(ctx, batch)), record.ErrFenced)
+		}
+		wantSame(t, before, sealed.all(t))
+	}
+	refused()
+	// After an abort the direction goes on with the new token, and the guards hold.
+	wantOutcomes(t, b.apply(t, tokens(&sealed), 2, group(3, k.set("a", 3)), group(1, k.set("b", 1))), record.Applied, record.Stale)
+	// The end of a mark is no record.
+	sealed.wantState(t, map[string]record.Record{"a": at("a", 3, guard(2, 3)), "b": at("b", 2, guard(2, 2))})
+	if seal.Renames() {
+		return // no token with an earlier name is valid, whatever follows
+	}
+	if err := b.Namespace.Unfence(ctx, seal); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.App.Put(ctx, k.spec.Name, doc("a", 7)); err != nil {
+		t.Fatal(err)
+	}
+	refused()
+	b.wantDocuments(t, k.spec.Name, doc("a", 7), doc("b", 2))
+
+	// A kind may also open without a seal, after a recovery.
+	k.seq++
+	third := k.stop(t, class)
+	if err := b.Namespace.Fence(ctx, third); err != nil {
+		t.Fatal(err)
+	}
+	applier.tok.Mark = third.To
+	wantOutcomes(t, b.apply(t, tokens(applier), 4, group(1, k.set("a", 4))), record.Applied)
+	third.Ends = third.To
+	if err := b.Namespace.Unfence(ctx, third); err != nil {
+		t.Fatal(err)
+	}
+	refused()
+}
+
 func fixedValidator(t *testing.T, b *bench, class record.FenceClass) {
 	if b.NoOptions {
 		t.Log("left out: the backend has no validators")

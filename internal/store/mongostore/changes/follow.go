@@ -173,6 +173,9 @@ func (s *stream) followed(raw bson.Raw, batch *record.ChangeBatch) (change recor
 	if err != nil {
 		return change, false, fmt.Errorf("follow %s: %w", coll, err)
 	}
+	if side && wire.IsEnded(key) {
+		return change, false, nil // the end of a mark, no record
+	}
 	if side {
 		// A guard in a transaction belongs to a change of the record that comes before or after it.
 		_, b, _ := raw.Lookup("fullDocument", "g").BinaryOK()

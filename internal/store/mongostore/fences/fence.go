@@ -162,9 +162,15 @@ func (n *Fences) fence(ctx context.Context, f record.Fence) error {
 		}
 		return n.fenceView(ctx, f)
 	case record.FenceValidator:
-		return n.fenceValidator(ctx, f)
+		if err := n.fenceValidator(ctx, f); err != nil {
+			return err
+		}
+		return n.endFormer(ctx, f)
 	case record.FenceWriteBlock:
-		return n.fenceWriteBlock(ctx, f)
+		if err := n.fenceWriteBlock(ctx, f); err != nil {
+			return err
+		}
+		return n.endFormer(ctx, f)
 	default:
 		return unknownClass(f.Class)
 	}

@@ -136,6 +136,9 @@ func (n *Fences) unfenceWriteBlock(ctx context.Context, f record.Fence) error {
 		if err := n.noteUnfenced(ctx, f.Token, f.To); err != nil {
 			return err
 		}
+		if err := n.endBefore(ctx, f); err != nil {
+			return err
+		}
 		// Send it even if the block is off. The server makes one such change at a time, so this one
 		// waits behind a block that is being set.
 		_, err := n.unblocks.Ask(ctx, struct{}{})

@@ -249,6 +249,9 @@ func (n *validators) unfenceValidator(ctx context.Context, f record.Fence) error
 		if err := n.noteUnfenced(ctx, f.Token, f.To); err != nil {
 			return err
 		}
+		if err := n.endBefore(ctx, f); err != nil {
+			return err
+		}
 		return n.liftValidator(ctx, f)
 	})
 }

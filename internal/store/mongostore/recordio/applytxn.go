@@ -51,7 +51,22 @@ func (n *Records) readState(ctx context.Context, j *job, groups []int) (state, e
 		if !t.fixed {
 			continue
 		}
+		// The end of the token's mark is one more key of the same find, so it costs no round trip.
+		// It is in the snapshot of the transaction, unless the mark ended later. Then the write of
+		// an entry conflicts with the end (fences.endAppliers), and the transaction begins anew.
+		var mark record.Key
+		if t.mark != "" {
+			if mark, err = wire.EndedKey(t.mark); err != nil {
+				return nil, err
+			}
+			keys = append(keys, mark)
+		}
+		ended := false
 		err = n.findKeys(ctx, wire.Place{Coll: conn.GuardsName(kind)}, keys, ReadOptions{}, func(doc []byte) error {
+			if mark != "" && wire.EndsMark(doc, mark) {
+				ended = true
+				return nil
+			}
 			return addHeld(found, doc, false, func(h *held, l wire.Layout) {
 				h.side = true
 				h.guard, _ = wire.GuardOf(doc)
@@ -59,6 +74,9 @@ func (n *Records) readState(ctx context.Context, j *job, groups []int) (state, e
 		})
 		if err != nil {
 			return nil, err
+		}
+		if ended {
+			return nil, fmt.Errorf("apply to %s behind %s: the fence has ended: %w", t.Coll, t.mark, record.ErrFenced)
 		}
 	}
 	return have, nil

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	keysPerFind     = 1000    // keys of an $in
+	keysPerFind     = 1001    // keys of an $in: 1,000 records, and the mark of the token
 	keyBytesPerFind = 8 << 20 // bytes of an $in; a command has at most 16 MiB
 )
 

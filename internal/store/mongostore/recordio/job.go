@@ -34,6 +34,7 @@ type job struct {
 type target struct {
 	wire.Place
 	fixed bool
+	mark  string // of the token; "" for managed kinds
 }
 
 // plan is one group of a job.
@@ -104,6 +105,10 @@ func checkKey(k record.Key) error {
 	if err := record.CheckKey(k); errors.Is(err, record.ErrLongKey) {
 		return err
 	}
+	// The entry of such a record would look like the end of a mark.
+	if wire.IsEnded(k) {
+		return errors.New("a field of _id has the name " + wire.EndedField)
+	}
 	if bson.Type(k[0]) == bson.TypeEmbeddedDocument && len(k) > 6 && k[6] == '$' {
 		return errors.New("a field of _id begins with $")
 	}
@@ -122,7 +127,11 @@ func (j *job) addKind(kind string) error {
 	if err != nil {
 		return err
 	}
-	j.targets[kind] = target{Place: p, fixed: tok.Fixed}
+	t := target{Place: p, fixed: tok.Fixed}
+	if tok.Fixed {
+		t.mark = tok.Mark
+	}
+	j.targets[kind] = t
 	j.kinds = append(j.kinds, kind)
 	return nil
 }

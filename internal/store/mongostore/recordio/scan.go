@@ -220,7 +220,9 @@ func (n *Records) scanMerged(ctx context.Context, p wire.Place, req record.ScanR
 	var entries []entry
 	next, _, err := n.scan(ctx, wire.Place{Coll: conn.GuardsName(req.Token.Kind)}, req.Range, req.Limit, o, nil, func(doc []byte) error {
 		key, e, err := sideEntryOf(doc)
-		entries = append(entries, entry{key, e})
+		if !wire.IsEnded(key) { // no record
+			entries = append(entries, entry{key, e})
+		}
 		return err
 	})
 	if err != nil {

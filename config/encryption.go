@@ -109,9 +109,10 @@ func (e Encryption) Read() ([][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Strict, so that a damaged key is not accepted as another one.
-		key, err := base64.StdEncoding.Strict().DecodeString(bare(texts[0]))
-		if err != nil || len(key) != keyBytes { // err would quote the file
+		// Strict, so that a damaged key is not accepted as another one. The decoder would skip line breaks.
+		text := bare(texts[0])
+		key, err := base64.StdEncoding.Strict().DecodeString(text)
+		if err != nil || len(key) != keyBytes || strings.ContainsAny(text, "\r\n") { // err would quote the file
 			return nil, fmt.Errorf("%s: %s holds no key: want %d bytes in base64 on one line, as 'dbcontroller keys new' writes it", what, k.Path, keyBytes)
 		}
 		keys = append(keys, key)

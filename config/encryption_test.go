@@ -86,6 +86,7 @@ func TestKeyFiles(t *testing.T) {
 		{"bytes as they are", bytes.Repeat([]byte("secret42"), 4), 0o600, "holds no key"},
 		{"too short", config.EncodeKey([]byte("secret42")), 0o600, "holds no key"},
 		{"too long", config.EncodeKey(make([]byte, 33)), 0o600, "holds no key"},
+		{"on two lines", []byte("0000000000000000000\n000000000000000000000000=\n"), 0o600, "holds no key"},
 		{"two keys", append(bytes.Clone(good), good...), 0o600, "holds no key"},
 	} {
 		path := filepath.Join(t.TempDir(), "key")

@@ -13,6 +13,7 @@ import (
 
 	"dbcontroller.dev/internal/base/inprocess"
 	"dbcontroller.dev/internal/base/limits"
+	"dbcontroller.dev/internal/base/wire"
 	"dbcontroller.dev/refusal"
 )
 
@@ -67,7 +68,7 @@ type callerKey struct{}
 // handler returns the handler of one procedure.
 func (r *route) handler(s *served) http.Handler {
 	options := append([]connect.HandlerOption{
-		connect.WithSchema(r.old),
+		wire.Codec(), connect.WithSchema(r.old),
 		connect.WithIdempotency(idempotency(r.old)),
 		connect.WithRequestInitializer(initialize(r.old.Input())),
 		connect.WithCompressMinBytes(limits.CompressBytes),

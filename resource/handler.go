@@ -15,6 +15,7 @@ import (
 
 	"dbcontroller.dev/apiversion"
 	"dbcontroller.dev/internal/base/limits"
+	"dbcontroller.dev/internal/base/wire"
 )
 
 // Service describes the handlers of the methods of a service.
@@ -100,7 +101,7 @@ func methodOptions(m protoreflect.MethodDescriptor, opts []connect.HandlerOption
 		level = connect.IdempotencyLevel(o.GetIdempotencyLevel())
 	}
 	return append([]connect.HandlerOption{
-		connect.WithSchema(m), connect.WithIdempotency(level), connect.WithRequestInitializer(initialize(m.Input())),
+		wire.Codec(), connect.WithSchema(m), connect.WithIdempotency(level), connect.WithRequestInitializer(initialize(m.Input())),
 		connect.WithCompressMinBytes(limits.CompressBytes),
 	}, opts...)
 }

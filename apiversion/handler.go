@@ -11,9 +11,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
+	"dbcontroller.dev/internal/base/dynproto"
 	"dbcontroller.dev/internal/base/inprocess"
 	"dbcontroller.dev/internal/base/limits"
-	"dbcontroller.dev/internal/base/wire"
 	"dbcontroller.dev/refusal"
 )
 
@@ -68,7 +68,7 @@ type callerKey struct{}
 // handler returns the handler of one procedure.
 func (r *route) handler(s *served) http.Handler {
 	options := append([]connect.HandlerOption{
-		wire.Codec(), connect.WithSchema(r.old),
+		dynproto.Codec(), connect.WithSchema(r.old),
 		connect.WithIdempotency(idempotency(r.old)),
 		connect.WithRequestInitializer(initialize(r.old.Input())),
 		connect.WithCompressMinBytes(limits.CompressBytes),

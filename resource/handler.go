@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/internal/base/dynproto"
 	"dbcontroller.dev/internal/base/limits"
-	"dbcontroller.dev/internal/base/wire"
 )
 
 // Service describes the handlers of the methods of a service.
@@ -101,7 +101,7 @@ func methodOptions(m protoreflect.MethodDescriptor, opts []connect.HandlerOption
 		level = connect.IdempotencyLevel(o.GetIdempotencyLevel())
 	}
 	return append([]connect.HandlerOption{
-		wire.Codec(), connect.WithSchema(m), connect.WithIdempotency(level), connect.WithRequestInitializer(initialize(m.Input())),
+		dynproto.Codec(), connect.WithSchema(m), connect.WithIdempotency(level), connect.WithRequestInitializer(initialize(m.Input())),
 		connect.WithCompressMinBytes(limits.CompressBytes),
 	}, opts...)
 }

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"dbcontroller.dev/apiversion/listing"
-	dynwire "dbcontroller.dev/internal/base/wire"
+	"dbcontroller.dev/internal/base/dynproto"
 )
 
 // FuzzParseToken: any text is a token or one fixed error. A token reads the same after it was
@@ -72,7 +72,7 @@ func FuzzMask(f *testing.F) {
 	f.Add("labels.x", []byte{}, []byte("\xc2\x02\x05\n\x010\b0")) // a map's key twice, once as a number
 	f.Fuzz(func(t *testing.T, paths string, wire, other []byte) {
 		m, src := dynamicpb.NewMessage(d), dynamicpb.NewMessage(d)
-		if dynwire.Unmarshal(wire, m) != nil || dynwire.Unmarshal(other, src) != nil {
+		if dynproto.Unmarshal(wire, m) != nil || dynproto.Unmarshal(other, src) != nil {
 			return
 		}
 		all := mask(paths)

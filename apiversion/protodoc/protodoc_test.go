@@ -22,7 +22,7 @@ import (
 	"dbcontroller.dev/apiversion/protodoc"
 	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 	bbsv2 "dbcontroller.dev/gen/bbs/v2"
-	dynwire "dbcontroller.dev/internal/base/wire"
+	"dbcontroller.dev/internal/base/dynproto"
 )
 
 // kinds are the message types that the laws are checked on.
@@ -388,7 +388,7 @@ func FuzzMarshal(f *testing.F) {
 	f.Add([]byte{0xe2, 0x04, 3, 0xf8, 0x01, 1}, "id") // one of a google.protobuf.Value
 	f.Fuzz(func(t *testing.T, wire []byte, id string) {
 		m, back := dynamicpb.NewMessage(d), dynamicpb.NewMessage(d)
-		if dynwire.Unmarshal(wire, m) != nil {
+		if dynproto.Unmarshal(wire, m) != nil {
 			return
 		}
 		doc, err := protodoc.Marshal(m)

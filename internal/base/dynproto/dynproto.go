@@ -1,5 +1,5 @@
-// Package wire reads protobuf messages whose types the program knows only from descriptors.
-package wire
+// Package dynproto reads protobuf messages whose types the program knows only from descriptors.
+package dynproto
 
 import (
 	"errors"

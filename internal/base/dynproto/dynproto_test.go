@@ -1,4 +1,4 @@
-package wire_test
+package dynproto_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"dbcontroller.dev/internal/base/wire"
+	"dbcontroller.dev/internal/base/dynproto"
 )
 
 // twice is a Struct with an entry whose key comes twice, the second time as a number.
@@ -22,7 +22,7 @@ const twice = "\x0a\x05\x0a\x010\x08\x30"
 func TestUnmarshal(t *testing.T) {
 	t.Parallel()
 	d := (&structpb.Struct{}).ProtoReflect().Descriptor()
-	if err := wire.Unmarshal([]byte(twice), dynamicpb.NewMessage(d)); err == nil {
+	if err := dynproto.Unmarshal([]byte(twice), dynamicpb.NewMessage(d)); err == nil {
 		t.Error("a key that is a number is read")
 	}
 	whole, err := proto.Marshal(&structpb.Struct{Fields: map[string]*structpb.Value{"a": structpb.NewNumberValue(1)}})
@@ -30,7 +30,7 @@ func TestUnmarshal(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := dynamicpb.NewMessage(d)
-	if err := wire.Unmarshal(whole, m); err != nil || !proto.Equal(m, &structpb.Struct{Fields: map[string]*structpb.Value{"a": structpb.NewNumberValue(1)}}) {
+	if err := dynproto.Unmarshal(whole, m); err != nil || !proto.Equal(m, &structpb.Struct{Fields: map[string]*structpb.Value{"a": structpb.NewNumberValue(1)}}) {
 		t.Errorf("read as %v, %v", m, err)
 	}
 }
@@ -42,7 +42,7 @@ func TestCodec(t *testing.T) {
 	d := (&structpb.Struct{}).ProtoReflect().Descriptor()
 	handler := connect.NewUnaryHandler("/a.B/C", func(_ context.Context, req *connect.Request[dynamicpb.Message]) (*connect.Response[dynamicpb.Message], error) {
 		return connect.NewResponse(req.Msg), nil
-	}, wire.Codec(), connect.WithRequestInitializer(func(_ connect.Spec, m any) error {
+	}, dynproto.Codec(), connect.WithRequestInitializer(func(_ connect.Spec, m any) error {
 		*m.(*dynamicpb.Message) = *dynamicpb.NewMessage(d)
 		return nil
 	}))

@@ -37,7 +37,10 @@ type App struct {
 	closed  bool
 	opening sync.Mutex               // held while MongoAt is called
 	clients map[string]*mongo.Client // results of MongoAt by cluster; under opening
-	cluster string                   // of the first location, so the cluster of Mongo
+	// cluster is the cluster of Mongo: the recognized one. If the first location comes from an older
+	// controller, without identities, it is the cluster of that location.
+	cluster    string
+	recognized map[string]bool // clusters that a client is known to reach
 }
 
 // Open registers the application and learns the place of its data. The caller must close the App.
@@ -55,7 +58,7 @@ func Open(ctx context.Context, cfg Config) (*App, error) {
 		cfg: cfg, controllers: controllers, memory: memory{cfg.Memory, cfg.Deployment},
 		id:      "client-" + cfg.Application + "-" + strings.ToLower(rand.Text()[:16]),
 		name:    cmp.Or(cfg.Deployment, memory{file: cfg.Memory}.deploymentOf()),
-		changed: make(chan struct{}), stopped: make(chan struct{}), clients: map[string]*mongo.Client{},
+		changed: make(chan struct{}), stopped: make(chan struct{}), clients: map[string]*mongo.Client{}, recognized: map[string]bool{},
 	}
 	// Know a location before Open returns, so that the first call does not have to wait.
 	first, registered, err := a.start(ctx)
@@ -138,6 +141,9 @@ func (a *App) write(ctx context.Context, do func(ctx context.Context, at Place, 
 	wait := newBackOff()
 	for {
 		place, seen, err := a.enter(ctx)
+		if a.passed(ctx, err, seen) && pause(ctx, wait) == nil {
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrNotWritten, err)
 		}
@@ -181,6 +187,9 @@ func (a *App) Read(ctx context.Context, do func(ctx context.Context, at Place) e
 	wait := newBackOff()
 	for {
 		place, seen, err := a.readable(ctx)
+		if a.passed(ctx, err, seen) && pause(ctx, wait) == nil {
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("read: %w", err)
 		}

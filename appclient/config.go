@@ -31,7 +31,8 @@ type Config struct {
 	// a letter or digit.
 	Application string
 
-	// Mongo is the client for all versions, if they are in one cluster. The caller owns it.
+	// Mongo is the client for all versions, if they are in one cluster. The caller owns it. The App
+	// checks by the UUID of a collection that it reaches the data.
 	Mongo *mongo.Client
 	// MongoAt returns the client for a place, if versions are in several clusters. The App calls it
 	// once for each cluster.

@@ -28,6 +28,8 @@
 //   - The App repeats a write only if the database refused it as a whole. The outcome is unknown
 //     after a broken connection, after a refused write of many documents, and after a refusal in a
 //     callback that had already written. The error is then ErrUnknownOutcome.
+//   - The App reads and writes only in a cluster where a collection has the UUID that the controllers
+//     give. So a client of another cluster creates nothing there. Older controllers give no UUID.
 //   - During a switch, reads go to the old version until the new one is open.
 //   - Without controllers the application continues at the last known place. If the data has moved,
 //     the database refuses the write, and the write then waits for a controller. Some clusters

@@ -224,6 +224,16 @@ func (a *App) moved(ctx context.Context, seen moment) (bool, error) {
 	}
 }
 
+// passed reports whether err says that a client does not reach the data, and the data has moved since
+// the location seen. A switch or a new collection then explains the error.
+func (a *App) passed(ctx context.Context, err error, seen moment) bool {
+	if !errors.As(err, new(otherClusterError)) {
+		return false
+	}
+	moved, askErr := a.moved(ctx, seen)
+	return askErr == nil && moved
+}
+
 // ask returns the first answer of a controller, after adopting it.
 func (a *App) ask(ctx context.Context) (*pb.Location, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

@@ -2,7 +2,6 @@ package appclient
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
@@ -50,7 +48,7 @@ func (a *App) remember(ctx context.Context) {
 	// follow calls this between its calls to controllers, so a slow database must not hold it up.
 	bounded, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	ids, err := a.identities(bounded, loc)
+	ids, err := a.recognizedIdentities(bounded, loc)
 	if err == nil {
 		err = a.memory.write(a.deployment(), loc, ids)
 	}
@@ -62,6 +60,18 @@ func (a *App) remember(ctx context.Context) {
 	}
 }
 
+// recognizedIdentities is identities for a location whose data the client is known to reach.
+func (a *App) recognizedIdentities(ctx context.Context, loc *pb.Location) (map[string]string, error) {
+	place, err := a.place(ctx, loc)
+	if err == nil {
+		err = a.recognize(ctx, place.Client, loc)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a.identities(ctx, loc)
+}
+
 // identities returns the UUIDs of a location's collections, by kind. It omits views and missing
 // collections.
 func (a *App) identities(ctx context.Context, loc *pb.Location) (map[string]string, error) {
@@ -71,13 +81,13 @@ func (a *App) identities(ctx context.Context, loc *pb.Location) (map[string]stri
 	}
 	ids := map[string]string{}
 	for _, k := range loc.GetKinds() {
-		found, err := place.Client.Database(k.GetDatabase()).ListCollectionSpecifications(ctx, bson.D{{Key: "name", Value: k.GetCollection()}})
+		id, err := identityOf(ctx, place.Client, k)
 		if err != nil {
-			return nil, fmt.Errorf("look at %s: %w", k.GetCollection(), err)
+			return nil, err
 		}
 		// A view has no UUID of its own, so it cannot be recognized later.
-		if len(found) == 1 && found[0].Type == "collection" && found[0].UUID != nil {
-			ids[k.GetKind()] = hex.EncodeToString(found[0].UUID.Data)
+		if id != "" {
+			ids[k.GetKind()] = id
 		}
 	}
 	return ids, nil

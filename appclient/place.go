@@ -69,7 +69,8 @@ func (a *App) accept(loc *pb.Location) error {
 	}
 	// The first known deployment is final: later controllers must belong to it.
 	a.name = cmp.Or(a.name, of)
-	if a.newest == nil {
+	// Its identities tell more than the name of its cluster, which Mongo need not be a client of.
+	if a.newest == nil && !identified(loc) {
 		a.cluster = loc.GetCluster()
 	}
 	a.newest = loc
@@ -108,6 +109,9 @@ func (a *App) enter(ctx context.Context) (Place, moment, error) {
 			a.writes++
 			a.mu.Unlock()
 			place, err := a.place(ctx, loc)
+			if err == nil {
+				err = a.recognize(ctx, place.Client, loc)
+			}
 			if err != nil {
 				a.leave()
 			}
@@ -149,6 +153,13 @@ func (a *App) readable(ctx context.Context) (Place, moment, error) {
 			return Place{}, moment{}, errClosed
 		case loc != nil:
 			place, err := a.place(ctx, loc)
+			if err == nil {
+				err = a.recognize(ctx, place.Client, loc)
+			}
+			// During a switch, a fence may already hide the collections. Reads go on.
+			if errors.As(err, new(otherClusterError)) && a.where().GetState() != pb.Location_OPEN {
+				err = nil
+			}
 			return place, seen, err
 		}
 		select {
@@ -190,8 +201,9 @@ func (a *App) place(ctx context.Context, loc *pb.Location) (Place, error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	// Mongo is a client of one cluster, and would write to the wrong one.
-	if loc.GetCluster() != a.cluster && a.cluster != "" && loc.GetCluster() != "" {
+	// Mongo is a client of one cluster, and would write to the wrong one. recognize checks locations
+	// with identities.
+	if !identified(loc) && loc.GetCluster() != a.cluster && a.cluster != "" && loc.GetCluster() != "" {
 		return p, fmt.Errorf("the data of %s is in another cluster (%s): give MongoAt in place of Mongo", p.Version, loc.GetHosts())
 	}
 	return p, nil
@@ -199,7 +211,7 @@ func (a *App) place(ctx context.Context, loc *pb.Location) (Place, error) {
 
 // clientAt returns the client of a location's cluster, from MongoAt or an earlier call of it.
 func (a *App) clientAt(ctx context.Context, loc *pb.Location) (*mongo.Client, error) {
-	key := loc.GetCluster() + " " + loc.GetHosts()
+	key := clusterKey(loc)
 	// Not under mu: MongoAt may take long, and holds must be acknowledged meanwhile.
 	a.opening.Lock()
 	defer a.opening.Unlock()
@@ -218,3 +230,6 @@ func (a *App) clientAt(ctx context.Context, loc *pb.Location) (*mongo.Client, er
 	a.clients[key] = c
 	return c, nil
 }
+
+// clusterKey identifies the cluster of a location.
+func clusterKey(loc *pb.Location) string { return loc.GetCluster() + " " + loc.GetHosts() }

@@ -7,7 +7,8 @@ export interface Options {
   application: string
   /**
    * The database of all versions, where they are in one cluster; otherwise a function that
-   * returns the one of a place, which is called once for each cluster.
+   * returns the one of a place, which is called once for each cluster. The client checks by the UUID of
+   * a collection that it reaches the data, and needs listCollections for that.
    */
   mongo: MongoClient | ((at: Where) => MongoClient | Promise<MongoClient>)
   /**

@@ -17,6 +17,9 @@ const permanent = ['invalid_argument', 'unauthenticated', 'permission_denied', '
 // A controller is one of another deployment.
 class OtherDeploymentError extends Error {}
 
+// A client does not reach the collections of a location.
+class OtherClusterError extends Error {}
+
 /**
  * Registers the application and finds out where its data is.
  * @param {import('../index.js').Options} options
@@ -33,7 +36,11 @@ export async function connect (options) {
 }
 
 export class App {
-  #options; #id; #met = false; #newest; #open; #writes = 0; #closed = false; #cluster
+  #options; #id; #met = false; #newest; #open; #writes = 0; #closed = false
+  // The cluster of options.mongo as a client: the recognized one. If the first location comes from an
+  // older controller, without identities, it is the cluster of that location.
+  #cluster
+  #recognized = new Set() // clusters that a client is known to reach
   #news = deferred() // resolved, and another one, with each newer location
   #idle = null // resolved when writes falls to 0, if somebody waits
   #clients = new Map() // of options.mongo as a function, by cluster
@@ -66,7 +73,12 @@ export class App {
   async #write (fn, { patience = this.#options.patience } = {}) {
     let until = Date.now() + patience
     for (let wait = 10; ; wait = Math.min(2 * wait, 1000)) {
-      const { place, seen } = await this.#enter(until)
+      const { place, seen, stranger } = await this.#enter(until)
+      if (stranger) {
+        if (!await this.#passed(seen, until) || Date.now() + wait > until) throw new NotWrittenError(stranger.message, stranger)
+        await sleep(wait)
+        continue
+      }
       const attempt = new Attempt()
       const began = Date.now()
       let failure
@@ -123,7 +135,12 @@ export class App {
   async read (fn, { patience = this.#options.patience } = {}) {
     const until = Date.now() + patience
     for (let wait = 10; ; wait = Math.min(2 * wait, 1000)) {
-      const { place, seen } = await this.#readable(until)
+      const { place, seen, stranger } = await this.#readable(until)
+      if (stranger) {
+        if (!await this.#passed(seen, until) || Date.now() + wait > until) throw stranger
+        await sleep(wait)
+        continue
+      }
       try {
         return await fn(place())
       } catch (err) {
@@ -281,7 +298,8 @@ export class App {
     }
     if (this.#newest && !isNewer(location, momentOf(this.#newest))) return
     this.controllers.deployment ||= of
-    if (!this.#newest) this.#cluster = location.cluster
+    // Its identities tell more than the name of its cluster, which options.mongo need not be a client of.
+    if (!this.#newest && !identified(location)) this.#cluster = location.cluster
     this.#newest = location
     if (location.state === 'OPEN') this.#open = location
     this.#tellNews()
@@ -299,7 +317,9 @@ export class App {
     if (!file || location.state !== 'OPEN' || location.revision === '0') return
     if (this.#written && !isNewer(location, this.#written)) return
     try {
-      await memory.write(file, this.controllers.deployment, location, await memory.identities(await this.#clientAt(location), location))
+      const client = await this.#clientAt(location)
+      await this.#recognize(client, location)
+      await memory.write(file, this.controllers.deployment, location, await memory.identities(client, location))
       this.#written = momentOf(location)
     } catch (err) {
       this.#options.log(`cannot remember where the data is in ${file}: ${err.message}`)
@@ -317,6 +337,7 @@ export class App {
           return { place: await this.#place(location), seen: momentOf(location) }
         } catch (err) {
           this.#leave()
+          if (err instanceof OtherClusterError) return { stranger: err, seen: momentOf(location) }
           throw new NotWrittenError(err.message, err)
         }
       }
@@ -337,7 +358,18 @@ export class App {
   async #readable (until) {
     for (;;) {
       if (this.#closed) throw new Error('the application was closed')
-      if (this.#open) return { place: await this.#place(this.#open), seen: momentOf(this.#newest) }
+      if (this.#open) {
+        const seen = momentOf(this.#newest)
+        const location = this.#open
+        try {
+          return { place: await this.#place(location), seen }
+        } catch (err) {
+          if (!(err instanceof OtherClusterError)) throw err
+          if (this.#newest.state === 'OPEN') return { stranger: err, seen }
+          // During a switch, a fence may already hide the collections. Reads go on.
+          return { place: await this.#place(location, false), seen }
+        }
+      }
       if (!await within(this.#news.promise, until)) throw new Error('the application was opened during a switch, which has not ended')
     }
   }
@@ -363,10 +395,50 @@ export class App {
     }
   }
 
+  // passed tells whether the data has moved since a location whose collections a client does not
+  // reach. A switch or a new collection then explains that.
+  async #passed (seen, until) {
+    try {
+      return await this.#moved(seen, until)
+    } catch {
+      return false
+    }
+  }
+
+  // recognize checks, once for each cluster, that a client reaches the data of a location. A name
+  // proves nothing: a write to a missing collection creates it. One matching identity is enough,
+  // because the application may have replaced other collections a moment ago.
+  async #recognize (client, location) {
+    const key = clusterKey(location)
+    if (!identified(location) || this.#recognized.has(key)) return
+    const { version, hosts, cluster, kinds } = location
+    let stranger
+    for (const k of kinds.filter(k => k.id)) {
+      let id
+      try {
+        id = await memory.identityOf(client, k)
+      } catch (err) {
+        throw new Error(`check that this is the cluster of ${version}, at ${hosts}: look at ${k.collection}: ${err.message}`, { cause: err })
+      }
+      if (id === k.id) {
+        this.#recognized.add(key)
+        this.#cluster = cluster // for locations of older controllers
+        return
+      }
+      stranger = k
+    }
+    const [what, advice] = typeof this.#options.mongo === 'function'
+      ? ['the client from the function mongo', 'return a client that is connected to that cluster']
+      : ['mongo', 'connect it to that cluster, or give a function as mongo if versions are in several clusters']
+    throw new OtherClusterError(`the data of ${version} is in the cluster at ${hosts}, and ${what} finds no collection ` +
+      `${stranger.database}.${stranger.collection} with UUID ${stranger.id}: ${advice}`)
+  }
+
   // place returns what makes the place of a location, for an attempt if it matters which
   // operations wrote something.
-  async #place (location) {
+  async #place (location, recognize = true) {
     const client = await this.#clientAt(location)
+    if (recognize) await this.#recognize(client, location)
     see(client)
     const { version, kinds } = location
     return attempt => ({
@@ -385,12 +457,13 @@ export class App {
     const { mongo } = this.#options
     const { version, database, hosts, cluster } = location
     if (typeof mongo !== 'function') {
-      if (cluster && this.#cluster && cluster !== this.#cluster) {
+      // recognize checks locations with identities.
+      if (!identified(location) && cluster && this.#cluster && cluster !== this.#cluster) {
         throw new Error(`the data of ${version} is in another cluster (${hosts}): give a function as mongo`)
       }
       return mongo
     }
-    const key = `${cluster} ${hosts}`
+    const key = clusterKey(location)
     let client = this.#clients.get(key)
     if (!client) {
       client = Promise.resolve().then(() => mongo({ version, database, hosts, cluster })) // one for all that ask meanwhile
@@ -409,6 +482,11 @@ function isNewer (location, than) {
   const { epoch, revision } = momentOf(location)
   return epoch > than.epoch || (epoch === than.epoch && revision > than.revision)
 }
+
+// Whether a location has the identity of a collection. Those of older controllers have none.
+const identified = ({ kinds }) => (kinds ?? []).some(k => k.id)
+
+const clusterKey = ({ cluster, hosts }) => `${cluster} ${hosts}`
 
 function complete (options) {
   const { controllers, application, mongo, startTimeout = 10_000, patience = 30_000, ttl = 15_000, log = () => {} } = options

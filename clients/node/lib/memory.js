@@ -12,10 +12,18 @@ const format = 1
 export async function identities (client, location) {
   const ids = {}
   for (const k of location.kinds) {
-    const [found] = await client.db(k.database).listCollections({ name: k.collection }).toArray()
-    if (found?.type === 'collection' && found.info?.uuid) ids[k.kind] = found.info.uuid.toString('hex')
+    const id = await identityOf(client, k)
+    if (id) ids[k.kind] = id
   }
   return ids
+}
+
+/** The UUID of a collection; empty for a view, and for one that is missing. */
+export async function identityOf (client, { database, collection }) {
+  // From the primary: names on a secondary may be those from before a switch.
+  const db = client.db(database, { readPreference: 'primary' })
+  const [found] = await db.listCollections({ name: collection }, { readPreference: 'primary' }).toArray()
+  return found?.type === 'collection' && found.info?.uuid ? found.info.uuid.toString('hex') : ''
 }
 
 /** Replaces the file at once: who reads it sees the old one or the new one. */

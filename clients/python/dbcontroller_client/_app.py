@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, TypeVar, Union
 
 from pymongo import MongoClient
 
@@ -39,6 +39,10 @@ class Where:
     database: str
     hosts: str  # of the cluster, comma-separated, as the controllers reach it
     cluster: str  # what the cluster calls itself; empty where that is not known
+
+
+class _OtherClusterError(Exception):
+    """A client does not reach the collections of a location."""
 
 
 class Place:
@@ -80,7 +84,8 @@ def connect(
     controllers: addresses of controllers of one deployment, HOST:PORT or https://HOST:PORT. Give all
     of them: any can be down.
     mongo: the client of all versions, where they are in one cluster; otherwise a function that returns
-    the one of a place, which is called once for each cluster.
+    the one of a place, which is called once for each cluster. The client checks by the UUID of a
+    collection that it reaches the data, and needs listCollections for that.
     deployment: its name; without it the one that memory is of, or else that of the first controller to answer.
     memory: a file in which is kept where the data is, so that the application can start while no
     controller can be reached.
@@ -126,7 +131,10 @@ class App:
         self._closed = False
         self._process = os.getpid()
         self._here = threading.local()  # writes: in flight in this thread
+        # The cluster of mongo as a client: the recognized one. If the first location comes from an
+        # older controller, without identities, it is the cluster of that location.
         self._cluster = ""
+        self._recognized: Set[str] = set()  # clusters that a client is known to reach
         self._opening = threading.Lock()  # guards clients
         self._clients: Dict[str, Any] = {}  # of mongo as a function, by cluster
         # Of start and then of the follower.
@@ -168,18 +176,28 @@ class App:
             attempt = Attempt()
             began = time.monotonic()
             self._here.writes = getattr(self._here, "writes", 0) + 1
+            stranger = None
             try:
                 try:
                     place = self._place(location, attempt)
+                except _OtherClusterError as err:
+                    stranger = err
                 except Exception as err:
                     raise NotWrittenError(f"nothing was written: {err}") from err
-                try:
-                    return during(attempt, lambda: fn(place))
-                except Exception as err:
-                    failure = err
+                if stranger is None:
+                    try:
+                        return during(attempt, lambda: fn(place))
+                    except Exception as err:
+                        failure = err
             finally:
                 self._here.writes -= 1
                 self._leave()
+            if stranger is not None:
+                if not self._passed(_moment(location), until) or time.monotonic() + wait > until:
+                    raise NotWrittenError(f"nothing was written: {stranger}") from stranger
+                time.sleep(wait)
+                wait = min(2 * wait, 1.0)
+                continue
             became = attempt.became(failure)
             if became == UNKNOWN:
                 raise UnknownOutcomeError(f"it is not known whether this was written: {failure}") from failure
@@ -226,7 +244,21 @@ class App:
         while True:
             location, seen = self._readable(until)
             try:
-                return fn(self._place(location, None))
+                place = self._place(location, None)
+            except _OtherClusterError:
+                with self._changed:
+                    switching = self._newest is not None and self._newest["state"] != "OPEN"
+                if switching:
+                    # A fence may already hide the collections. Reads go on.
+                    place = self._place(location, None, recognize=False)
+                elif self._passed(seen, until) and time.monotonic() + wait <= until:
+                    time.sleep(wait)
+                    wait = min(2 * wait, 1.0)
+                    continue
+                else:
+                    raise
+            try:
+                return fn(place)
             except Exception as err:
                 if not may_have_moved(err) or time.monotonic() + wait > until:
                     raise
@@ -400,7 +432,8 @@ class App:
             if self._newest is not None and _moment(location) <= _moment(self._newest):
                 return
             self._controllers.deployment = ours or of
-            if self._newest is None:
+            # Its identities tell more than the name of its cluster, which mongo need not be a client of.
+            if self._newest is None and not _identified(location):
                 self._cluster = location.get("cluster", "")
             self._newest = location
             if location["state"] == "OPEN":
@@ -413,7 +446,9 @@ class App:
         if not self._memory or not location or location["state"] != "OPEN" or location["revision"] == "0" or self._written == _moment(location):
             return
         try:
-            memory.write(self._memory, self._controllers.deployment, location, memory.identities(self._client_at(location), location))
+            client = self._client_at(location)
+            self._recognize(client, location)
+            memory.write(self._memory, self._controllers.deployment, location, memory.identities(client, location))
             self._written = _moment(location)
         except Exception as err:  # the file is for a start that may never come
             log.warning("cannot remember where the data is in %s: %s", self._memory, err)
@@ -480,20 +515,77 @@ class App:
                 time.sleep(wait)
                 wait = min(2 * wait, 1.0)
 
-    def _place(self, location: Location, attempt: Optional[Attempt]) -> Place:
-        return Place(location["version"], self._client_at(location), location["kinds"], attempt)
+    def _passed(self, seen: Tuple[int, int], until: float) -> bool:
+        """Tells whether the data has moved since a location whose collections a client does not reach.
+
+        A switch or a new collection then explains that.
+        """
+        try:
+            return self._moved(seen, until)
+        except ControllerError:
+            return False
+
+    def _place(self, location: Location, attempt: Optional[Attempt], recognize: bool = True) -> Place:
+        client = self._client_at(location)
+        if recognize:
+            self._recognize(client, location)
+        return Place(location["version"], client, location["kinds"], attempt)
+
+    def _recognize(self, client: Any, location: Location) -> None:
+        """Checks, once for each cluster, that a client reaches the data of a location.
+
+        A name proves nothing: a write to a missing collection creates it. One matching identity is
+        enough, because the application may have replaced other collections a moment ago.
+        """
+        key, version, hosts = _cluster_key(location), location["version"], location.get("hosts", "")
+        with self._changed:
+            if not _identified(location) or key in self._recognized:
+                return
+        for k in location["kinds"]:
+            if not k.get("id"):
+                continue
+            try:
+                found = memory.identity_of(client, k)
+            except Exception as err:
+                raise RuntimeError(f"check that this is the cluster of {version}, at {hosts}: look at {k['collection']}: {err}") from err
+            if found == k["id"]:
+                with self._changed:
+                    self._recognized.add(key)
+                    self._cluster = location.get("cluster", "")  # for locations of older controllers
+                return
+            stranger = k
+        if self._one_client():
+            what, advice = "mongo", "connect it to that cluster, or give a function as mongo if versions are in several clusters"
+        else:
+            what, advice = "the client from the function mongo", "return a client that is connected to that cluster"
+        raise _OtherClusterError(
+            f"the data of {version} is in the cluster at {hosts}, and {what} finds no collection "
+            f"{stranger['database']}.{stranger['collection']} with UUID {stranger['id']}: {advice}")
+
+    def _one_client(self) -> bool:
+        return hasattr(type(self._mongo), "start_session")
 
     def _client_at(self, location: Location) -> Any:
         cluster, hosts = location.get("cluster", ""), location.get("hosts", "")
-        if hasattr(type(self._mongo), "start_session"):
-            if cluster and self._cluster and cluster != self._cluster:
+        if self._one_client():
+            # _recognize checks locations with identities.
+            if not _identified(location) and cluster and self._cluster and cluster != self._cluster:
                 raise RuntimeError(f"the data of {location['version']} is in another cluster ({hosts}): give a function as mongo")
             return self._mongo
         with self._opening:
-            key = f"{cluster} {hosts}"
+            key = _cluster_key(location)
             if key not in self._clients:
                 self._clients[key] = self._mongo(Where(location["version"], location.get("database", ""), hosts, cluster))
             return self._clients[key]
+
+
+def _identified(location: Location) -> bool:
+    """Whether a location has the identity of a collection. Those of older controllers have none."""
+    return any(k.get("id") for k in location.get("kinds", ()))
+
+
+def _cluster_key(location: Location) -> str:
+    return f"{location.get('cluster', '')} {location.get('hosts', '')}"
 
 
 def _moment(location: Location) -> Tuple[int, int]:

@@ -11,6 +11,8 @@ import os
 import tempfile
 from typing import Any, Callable, Dict, Optional
 
+from bson.codec_options import CodecOptions
+
 from . import _files
 
 _FORMAT = 1
@@ -20,11 +22,21 @@ def identities(client: Any, location: Dict[str, Any]) -> Dict[str, str]:
     """The identities of a location's collections; one that is a view, or is not there, has none."""
     ids = {}
     for k in location["kinds"]:
-        for found in client[k["database"]].list_collections(filter={"name": k["collection"]}):
-            uuid = (found.get("info") or {}).get("uuid")
-            if found.get("type") == "collection" and uuid is not None:
-                ids[k["kind"]] = uuid.hex if isinstance(getattr(uuid, "hex", None), str) else bytes(uuid).hex()
+        found = identity_of(client, k)
+        if found:
+            ids[k["kind"]] = found
     return ids
+
+
+def identity_of(client: Any, kind: Dict[str, Any]) -> str:
+    """The UUID of a collection; empty for a view, and for one that is missing. The driver asks the primary."""
+    # With options of its own: the application's may decode a UUID in other ways.
+    db = client.get_database(kind["database"], codec_options=CodecOptions())
+    for found in db.list_collections(filter={"name": kind["collection"]}):
+        uuid = (found.get("info") or {}).get("uuid")
+        if found.get("type") == "collection" and uuid is not None:
+            return uuid.hex if isinstance(getattr(uuid, "hex", None), str) else bytes(uuid).hex()
+    return ""
 
 
 def write(file: str, deployment: str, location: Dict[str, Any], ids: Dict[str, str]) -> None:

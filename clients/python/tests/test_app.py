@@ -526,6 +526,9 @@ class AtControllers(Case):
             def __getitem__(self, database):
                 return _Both(database, listing)
 
+            def get_database(self, database, **_):
+                return self[database]
+
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         file = os.path.join(folder.name, "memory")

@@ -2578,7 +2578,7 @@ type Progress struct {
 	Retries      int64            `protobuf:"varint,8,opt,name=retries,proto3" json:"retries,omitempty"`
 	Verified     int64            `protobuf:"varint,9,opt,name=verified,proto3" json:"verified,omitempty"`
 	Mismatched   int64            `protobuf:"varint,10,opt,name=mismatched,proto3" json:"mismatched,omitempty"`                      // groups that differ now, and not because they just changed
-	LateDeletes  int64            `protobuf:"varint,11,opt,name=late_deletes,json=lateDeletes,proto3" json:"late_deletes,omitempty"` // passed a validator fence; the reverse sync undoes them
+	LateDeletes  int64            `protobuf:"varint,11,opt,name=late_deletes,json=lateDeletes,proto3" json:"late_deletes,omitempty"` // passed a validator fence; reported, not applied
 	WaitsFor     []string         `protobuf:"bytes,12,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`           // what the upgrade waits for now, for people
 	LastError    string           `protobuf:"bytes,13,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	Shards       []*ShardProgress `protobuf:"bytes,14,rep,name=shards,proto3" json:"shards,omitempty"`
@@ -6398,11 +6398,15 @@ func (x *Location) GetEpoch() int64 {
 }
 
 type KindLocation struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	Database      string                 `protobuf:"bytes,2,opt,name=database,proto3" json:"database,omitempty"`
-	Collection    string                 `protobuf:"bytes,3,opt,name=collection,proto3" json:"collection,omitempty"`
-	Fixed         bool                   `protobuf:"varint,4,opt,name=fixed,proto3" json:"fixed,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Kind       string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Database   string                 `protobuf:"bytes,2,opt,name=database,proto3" json:"database,omitempty"`
+	Collection string                 `protobuf:"bytes,3,opt,name=collection,proto3" json:"collection,omitempty"`
+	Fixed      bool                   `protobuf:"varint,4,opt,name=fixed,proto3" json:"fixed,omitempty"`
+	// Identity of the collection: in MongoDB its UUID, 32 hexadecimal digits. A client compares it
+	// with that of the collection it reaches, so that it never writes to another cluster. Empty: the
+	// identity is unknown.
+	Id            string `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6463,6 +6467,13 @@ func (x *KindLocation) GetFixed() bool {
 		return x.Fixed
 	}
 	return false
+}
+
+func (x *KindLocation) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
 }
 
 // Deployments whose record this controller cannot read, and why.
@@ -7206,14 +7217,15 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04OPEN\x10\x01\x12\b\n" +
-	"\x04HOLD\x10\x02\"t\n" +
+	"\x04HOLD\x10\x02\"\x84\x01\n" +
 	"\fKindLocation\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1a\n" +
 	"\bdatabase\x18\x02 \x01(\tR\bdatabase\x12\x1e\n" +
 	"\n" +
 	"collection\x18\x03 \x01(\tR\n" +
 	"collection\x12\x14\n" +
-	"\x05fixed\x18\x04 \x01(\bR\x05fixed2\x95\x13\n" +
+	"\x05fixed\x18\x04 \x01(\bR\x05fixed\x12\x0e\n" +
+	"\x02id\x18\x05 \x01(\tR\x02id2\x95\x13\n" +
 	"\x11DeploymentService\x12S\n" +
 	"\rGetDeployment\x12%.dbcontroller.v1.GetDeploymentRequest\x1a\x1b.dbcontroller.v1.Deployment\x12d\n" +
 	"\x0fListDeployments\x12'.dbcontroller.v1.ListDeploymentsRequest\x1a(.dbcontroller.v1.ListDeploymentsResponse\x12g\n" +

@@ -99,3 +99,18 @@ func TestLocationWhileASourceIsLeft(t *testing.T) {
 		t.Errorf("location %v", at)
 	}
 }
+
+// TestLocationIdentifiesCollections: clients recognize by it the cluster that they reach. A kind
+// that has no collection yet has no identity.
+func TestLocationIdentifiesCollections(t *testing.T) {
+	t.Parallel()
+	at := status.Location(upgradestate.Deployment{
+		CurrentVersion: "v1",
+		Namespaces: []upgradestate.Namespace{{Version: "v1", Location: "mongo:one", Kinds: []upgradestate.Kind{
+			{Kind: "packages", Physical: "packages", Fixed: true, ID: "5f0f3c1a9d4e4b7fa1c26b8e7d905a13"}, {Kind: "new", Physical: "new", Fixed: true},
+		}}},
+	})
+	if at.State != pb.Location_OPEN || len(at.Kinds) != 2 || at.Kinds[0].Id != "5f0f3c1a9d4e4b7fa1c26b8e7d905a13" || at.Kinds[1].Id != "" {
+		t.Errorf("location %v", at)
+	}
+}

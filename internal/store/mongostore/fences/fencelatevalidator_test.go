@@ -114,6 +114,10 @@ func TestUnfenceWaitsForALateValidator(t *testing.T) {
 	if _, err := b.Raw.Collection("orders").InsertOne(mongo.NewSessionContext(t.Context(), s), bson.D{}); err != nil {
 		t.Fatal(err)
 	}
+	// The sender has noted the fence.
+	if err := b.Note(t.Context(), conn.NoteRestore+tok.ID, bson.D{{Key: "$set", Value: bson.D{{Key: "seq", Value: int64(1)}}}}); err != nil {
+		t.Fatal(err)
+	}
 	// A fence's command without its limit on the wait, so that a slow machine changes nothing.
 	v := fences.Refusing(f.To)
 	late, err := conn.WithUUID(bson.D{{Key: "collMod", Value: "orders"}, {Key: "validator", Value: v.Validator},
@@ -141,6 +145,42 @@ func TestUnfenceWaitsForALateValidator(t *testing.T) {
 	}
 	if _, err := b.Raw.Collection("orders").InsertOne(t.Context(), bson.D{}); err != nil {
 		t.Errorf("the application's insert: %v", err)
+	}
+}
+
+// TestUnfenceOfAFenceNeverSent: an abort before the fence waits for no transaction, and ends none.
+func TestUnfenceOfAFenceNeverSent(t *testing.T) {
+	for name, earlier := range map[string]bool{"the first": false, "after another": true} {
+		t.Run(name, func(t *testing.T) {
+			b := storetest.NewBench(t)
+			tok := b.Fixed(t, "orders")
+			if earlier {
+				f := record.Fence{Class: record.FenceValidator, Token: tok, To: "orders.n1"}
+				if err := b.Fence(t.Context(), f); err != nil {
+					t.Fatal(err)
+				}
+				if err := b.Unfence(t.Context(), f); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s, err := b.Raw.Client().StartSession()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.EndSession(t.Context())
+			if err := s.StartTransaction(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.Raw.Collection("orders").InsertOne(mongo.NewSessionContext(t.Context(), s), bson.D{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Unfence(t.Context(), record.Fence{Class: record.FenceValidator, Token: tok, To: "orders.n2"}); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.CommitTransaction(t.Context()); err != nil {
+				t.Errorf("the application's transaction was ended: %v", err)
+			}
+		})
 	}
 }
 

@@ -276,6 +276,10 @@ func (n *validators) liftValidator(ctx context.Context, f record.Fence) error {
 		return Decided(err)
 	}
 	if c.FenceMark() == "" {
+		announced, err := n.announced(ctx, f, c.ID())
+		if err != nil || !announced {
+			return err
+		}
 		// A command of the fence may wait for a lock. This one waits behind it.
 		if err := n.pass(ctx, tok); err != nil {
 			return err
@@ -293,6 +297,19 @@ func (n *validators) liftValidator(ctx context.Context, f record.Fence) error {
 		return conn.Permanent(fmt.Errorf("it is fenced as %s, not as %s", mark, f.To))
 	}
 	return n.restoreValidator(ctx, f, tok, c.ID())
+}
+
+// announced reports whether the command of a fence may have been sent. Its sender notes the number of
+// the fence first. An abort of a fence that was never sent must not wait behind open transactions. A
+// sender that comes later checks afterwards that the fence has not ended, and so does Uphold.
+func (n *validators) announced(ctx context.Context, f record.Fence, id string) (bool, error) {
+	note, err := n.Noted(ctx, conn.NoteRestore+id)
+	if err != nil || note == nil {
+		return false, err
+	}
+	last, counted := note.Lookup(noteSeq).AsInt64OK() // missing in notes of earlier versions
+	_, seq, known := record.KindOfPhysical(f.To)
+	return !counted || !known || last < 0 || uint64(last) >= seq, nil
 }
 
 // pass waits for commands that change the collection's options. It changes nothing.

@@ -1,6 +1,8 @@
 package fences
 
 import (
+	"sync"
+
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/internal/store/mongostore/conn"
@@ -26,6 +28,9 @@ type Fences struct {
 	strays conn.Rounds[string, []strayNote]          // collections created under fenced names
 	// Lifts the write block of the cluster.
 	unblocks conn.Rounds[struct{}, struct{}]
+
+	// settled is, by view, the collection that it shows once the note of the move there is gone.
+	settled sync.Map
 
 	// probed is the reason why the server cannot rename a collection and create a view in one step,
 	// nil: it can.

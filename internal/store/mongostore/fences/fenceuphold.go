@@ -47,6 +47,9 @@ func (n *Fences) Uphold(ctx context.Context, f record.Fence, known []string) ([]
 // The gate cannot be created, or is gone, from before the moment in which the fence ends.
 func (n *Fences) upholdView(ctx context.Context, f record.Fence, known []string) ([]record.Breach, error) {
 	found, at, err := n.standing(ctx, f)
+	if err == nil && at.stands(f, known) {
+		n.forgetMove(ctx, f, at)
+	}
 	if err != nil || at.stands(f, known) {
 		return found, err
 	}
@@ -140,6 +143,30 @@ func (at stood) stands(f record.Fence, known []string) bool {
 	default:
 		return slices.Contains(known, c.ID())
 	}
+}
+
+// forgetMove removes the note of repointOps if the view shows its new collection: the server can end
+// that command between the view and the end of the note. A note that stays would explain a later
+// removal of the view by a client.
+func (n *Fences) forgetMove(ctx context.Context, f record.Fence, at stood) {
+	if at.under.Type != "view" || f.Look || n.Quiet {
+		return
+	}
+	view, on := at.under.Name, at.under.ViewOn()
+	// A view shows a name once, so one look after the move is enough.
+	if done, ok := n.settled.Load(view); ok && done == on {
+		return
+	}
+	// A move that runs now goes to another name. Notes of older versions have none.
+	_, err := n.DB.Collection(conn.MarksCollection).DeleteOne(ctx, bson.D{
+		{Key: "_id", Value: conn.NoteMoves + view}, {Key: "mark", Value: f.To},
+		{Key: "on", Value: bson.D{{Key: "$in", Value: bson.A{on, nil}}}},
+	})
+	if err != nil {
+		n.Log.Debug("cannot remove the note of a finished move", zap.String("collection", n.Name+"."+view), zap.Error(err))
+		return // the next check tries again
+	}
+	n.settled.Store(view, on)
 }
 
 // halfMoved reports whether the view has the fence's mark and shows another hidden name of the kind.

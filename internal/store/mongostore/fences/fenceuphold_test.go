@@ -55,6 +55,13 @@ func TestUpholdView(t *testing.T) {
 			t.Fatalf("the kind is at %s, %v", at, err)
 		}
 	}
+	// The server ended the last move of the view before it removed the note of it. That does not
+	// explain that a client removes the view afterwards.
+	if _, err := b.Raw.Collection(conn.MarksCollection).InsertOne(t.Context(), bson.D{
+		{Key: "_id", Value: conn.NoteMoves + "orders"}, {Key: "mark", Value: f.To}, {Key: "on", Value: f.To},
+	}); err != nil {
+		t.Fatal(err)
+	}
 	if found := uphold(); len(found) != 0 {
 		t.Fatalf("found %+v of a fence in force", found)
 	}

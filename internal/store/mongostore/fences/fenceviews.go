@@ -222,7 +222,7 @@ func (n *Fences) unviewOp(view string) bson.D {
 // server can end the command between the two. A note in the same command shows then that no client
 // removed the view.
 func (n *Fences) repointOps(view, on, mark string) bson.A {
-	note := n.insertOp(conn.MarksCollection, bson.D{{Key: "_id", Value: conn.NoteMoves + view}, {Key: "mark", Value: mark}})
+	note := n.insertOp(conn.MarksCollection, bson.D{{Key: "_id", Value: conn.NoteMoves + view}, {Key: "mark", Value: mark}, {Key: "on", Value: on}})
 	return bson.A{note, n.unviewOp(view), n.viewOp(view, on, mark), n.movedOp(view)}
 }
 

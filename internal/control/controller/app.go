@@ -245,7 +245,7 @@ func (a *App) lead(ctx context.Context) error {
 				HoldTimeout: a.cfg.Switch.HoldTimeout, Policy: a.cfg.Switch.Policy,
 				Checks: preflight.Checks{Servers: a.deployment.Servers, Collections: a.collections, Prover: prover, Lives: a.beats.lives}, Position: a.position,
 				Target: comparison.Intruders{Comparison: a.comparison, Position: a.position},
-				Tracer: a.opts.Tracer, Forecaster: prover, Publish: prover.Publish, News: prover.News(), Marks: counted{a.marks.keeper(), a.beats}, Waits: a.successors.replacements.why,
+				Tracer: a.opts.Tracer, Forecaster: prover, Publish: prover.Publish, News: prover.News(), Marks: counted{a.marks.keeper(), a.beats}, Waits: a.collectionWaits,
 			}, a.log).Run(ctx)
 		})
 		g.Go(func() error { return a.tombstones().Run(ctx) })

@@ -30,6 +30,12 @@ func TestWaitsHavePlaces(t *testing.T) {
 			t.Errorf("%s: %+v", v, b)
 		}
 	}
+	// The database does not open because of a moved collection.
+	a.adoption.moves.set([]us.Blocker{{Code: us.BlockIdentity, Text: "run 'recover'"}})
+	if all := a.waits(); len(all) != 3 || all[0].Code != us.BlockIdentity {
+		t.Errorf("waits %+v", all)
+	}
+	a.adoption.moves.set(nil)
 	a.databases = nil
 	a.successors.replacements.set([]us.Blocker{unfollowed("v1", "orders", "it was dropped")})
 	if all := a.waits(); len(all) != 1 || all[0].Code != us.BlockReplaced || all[0].Place.Kind != "orders" || a.successors.replacements.text() != "it was dropped" {

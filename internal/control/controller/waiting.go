@@ -123,10 +123,8 @@ func (a *App) waits() []upgradestate.Blocker {
 	if err := a.waiting.why(); err != nil {
 		errs = []error{err}
 	}
-	if len(errs) == 0 {
-		return append(a.successors.replacements.why(), a.adoption.moves.why()...) // shards and checkpoints report other conditions
-	}
-	var waits []upgradestate.Blocker
+	// A database with a moved collection cannot be opened. That alone does not tell what to do.
+	waits := a.collectionWaits() // shards and checkpoints report other conditions
 	for _, err := range errs {
 		b := upgradestate.BlockerOf(upgradestate.BlockController, err)
 		b.Place.Controller = a.opts.ID
@@ -134,6 +132,12 @@ func (a *App) waits() []upgradestate.Blocker {
 		waits = append(waits, b)
 	}
 	return waits
+}
+
+// collectionWaits returns the replaced and the moved collections that this controller, as the leader,
+// does not accept yet.
+func (a *App) collectionWaits() []upgradestate.Blocker {
+	return append(a.successors.replacements.why(), a.adoption.moves.why()...)
 }
 
 // starting returns why this process has not prepared a version yet, or its deployment if version is

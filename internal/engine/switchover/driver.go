@@ -56,7 +56,8 @@ type Config struct {
 	Forecaster Forecaster
 	// Publish shows the readiness report to operators; nil: not shown.
 	Publish Publisher
-	// Waits returns further blockers of a switch, from any goroutine at any time; nil: none.
+	// Waits returns further blockers of a switch, from any goroutine at any time; nil: none. They are
+	// published without an upgrade, too, since operators should not learn of them only then.
 	Waits func() []upgradestate.Blocker
 	// Marks store each decision of a switch in the databases before the driver makes it; nil: no
 	// marks.
@@ -305,7 +306,7 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 	if u := d.Upgrade; u != nil && u.Step == upgradestate.StepNone && !upgradestate.ReadyToSwitch(d) {
 		g.Go(func() error { o := r.checkReadiness(bounded, d); r.publish(bounded, &o); return nil })
 	} else if u == nil && len(actions) == 0 {
-		g.Go(func() error { r.publish(bounded, nil); return nil })
+		g.Go(func() error { r.publish(bounded, r.idle()); return nil })
 	}
 	err := g.Wait()
 	// ctx itself ended, so the results may be incomplete. The next driver resumes from the record.

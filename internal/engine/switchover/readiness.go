@@ -224,6 +224,21 @@ func (r *Driver) troubleOver(ctx context.Context, d upgradestate.Deployment) {
 	}
 }
 
+// idle returns what controllers wait for without an upgrade; nil: nothing.
+func (r *Driver) idle() *Readiness {
+	if r.cfg.Waits == nil {
+		return nil
+	}
+	var o Readiness
+	for _, b := range r.cfg.Waits() {
+		o.block(b)
+	}
+	if len(o.Blockers) == 0 {
+		return nil
+	}
+	return &o
+}
+
 // report returns the latest findings that still apply to the record, without the error of the
 // latest pass; nil if there is nothing to report.
 func (r *Driver) report(d upgradestate.Deployment) *Readiness {

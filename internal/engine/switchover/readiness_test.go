@@ -211,6 +211,28 @@ func TestReadiness(t *testing.T) {
 	})
 }
 
+// TestWaitsWithoutAnUpgrade: operators see what controllers wait for before they begin an upgrade.
+func TestWaitsWithoutAnUpgrade(t *testing.T) {
+	t.Parallel()
+	inBubble(t, simple, func(ctx context.Context, w *world) {
+		w.apply(ctx, upgradestate.Abort{ID: "u1"})
+		var waits atomic.Pointer[[]upgradestate.Blocker]
+		waits.Store(&[]upgradestate.Blocker{})
+		s := &said{}
+		w.drive(ctx, switchover.Config{Publish: s.publish, Waits: func() []upgradestate.Blocker { return *waits.Load() }})
+		for _, want := range []int{0, 1, 0} {
+			waits.Store(new(make([]upgradestate.Blocker, want)))
+			for i := range want {
+				(*waits.Load())[i] = upgradestate.Blocker{Code: upgradestate.BlockIdentity, Text: "a moved collection"}
+			}
+			quiet(10 * time.Second)
+			if o, _ := s.last(); (o != nil) != (want > 0) || o != nil && (o.ID != "" || len(o.Blockers) != want) {
+				t.Errorf("readiness %+v, want %d reasons", o, want)
+			}
+		}
+	})
+}
+
 // closed lets nothing take the name that an application knows.
 type closed struct{ open *atomic.Bool }
 

@@ -131,6 +131,8 @@ func (r *Driver) lookAgain(d upgradestate.Deployment) time.Duration {
 		return heldBackLook // the record must change first; the watch delivers that
 	case u != nil, len(upgradestate.Actions(d)) > 0:
 		return min(max(time.Second, lookShare*r.looked), heldBackLook) // a blocker outside the record may be gone
+	case r.cfg.Waits != nil:
+		return heldBackLook // there may be a new one
 	}
 	return 0
 }

@@ -148,6 +148,7 @@ type Engine struct {
 	replaced   string                          // why the source cannot be followed now; "" if it can
 	tenths     map[string]int                  // progress last logged, by message
 	complaints map[string]*reconcile.Complaint // logged errors of retried work, by work
+	tallies    map[string]tally                // events of others that are logged once a minute
 	adopted    []int                           // adopted shards that are not logged yet
 	changed    changed
 
@@ -234,7 +235,7 @@ func New(p Parts, cfg Config) *Engine {
 		shards:  map[int]*shard{},
 		parked:  map[transform.GroupID]Parked{}, unlisted: map[transform.GroupID]bool{},
 		failing: map[transform.GroupID]failure{}, others: map[int]record.Version{}, elsewhere: map[int]bool{}, recordSize: map[string]int{},
-		tenths: map[string]int{}, complaints: map[string]*reconcile.Complaint{},
+		tenths: map[string]int{}, complaints: map[string]*reconcile.Complaint{}, tallies: map[string]tally{},
 		news:    make(chan struct{}),
 		wake:    make(chan struct{}, 1),
 		readopt: make(chan struct{}, 1),

@@ -81,8 +81,9 @@ func (e *Engine) foreignDeletes(ctx context.Context, late []lateDelete, notBefor
 	for _, l := range passed {
 		foreign[l.shard]++
 	}
-	if len(passed) > 0 { // one line, since one command may have deleted thousands
-		e.Log.Warn("deletes passed the fence", zap.Int("count", len(passed)), zap.String("kind", passed[0].kind), zap.Stringer("such as", passed[0].key))
+	// One command may have deleted thousands, and an application may delete all the time.
+	if n := e.counted("late deletes", len(passed)); n > 0 {
+		e.Log.Warn("deletes passed the fence", zap.Int("count", n), zap.String("kind", passed[0].kind), zap.Stringer("such as", passed[0].key))
 	}
 	return foreign, nil
 }

@@ -295,7 +295,7 @@ func (e *Engine) lacks(n int, s *shard) upgradestate.Blocker {
 	case s.watched.IsZero():
 		return in(to, because(upgradestate.BlockTargetPlace, "a place in the changes of the target"))
 	case s.foreign > 0:
-		return in(to, because(upgradestate.BlockForeign, "%d groups that others may have changed in %s", s.foreign, to))
+		return in(to, because(upgradestate.BlockForeign, "%d groups that others may have changed in %s%s", s.foreign, to, e.keepOut()))
 	case !s.stored:
 		return because(upgradestate.BlockCheckpoint, "its checkpoint to be stored")
 	// Before the drain step there is nothing to report, though the shard itself lacks nothing.
@@ -327,6 +327,17 @@ func (e *Engine) lacks(n int, s *shard) upgradestate.Blocker {
 	default:
 		return upgradestate.Blocker{}
 	}
+}
+
+// keepOut returns the remedy for changes of the target by others that never end, such as a job that
+// still deletes in the ended version. It is empty while the target is not the way back. e.mu is held.
+func (e *Engine) keepOut() string {
+	to := e.Direction.To()
+	if upgradestate.PreviousVersion(e.record) != to {
+		return ""
+	}
+	return "; if this does not end, stop what still writes or deletes in " + to + ", or take away its right to" +
+		" ('rollback --to-snapshot' does not wait for this, and gives up the writes since the switch)"
 }
 
 // transformed reports whether another transformation than this engine's now makes the target's

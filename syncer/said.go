@@ -53,6 +53,33 @@ func (e *Engine) complain(what string, err error) {
 	}
 }
 
+// countedEvery is the time between two lines about work that others cause all the time.
+const countedEvery = time.Minute
+
+// tally counts events since the last line about them.
+type tally struct {
+	count int
+	said  time.Time
+}
+
+// counted adds n events and returns the number for a log line, or 0 if a line about them was logged
+// within countedEvery. The next line then counts them too.
+func (e *Engine) counted(what string, n int) int {
+	if n == 0 {
+		return 0
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t := e.tallies[what]
+	t.count += n
+	if !t.said.IsZero() && time.Since(t.said) < countedEvery {
+		e.tallies[what] = t
+		return 0
+	}
+	e.tallies[what] = tally{said: time.Now()}
+	return t.count
+}
+
 // sayAdopted logs the shards adopted since its last call. They arrive a few at a time while other
 // controllers release them.
 func (e *Engine) sayAdopted() {

@@ -158,8 +158,10 @@ func (e *Engine) consumeTarget(ctx context.Context, b record.ChangeBatch, ahead 
 		return err
 	}
 	if len(in.repair) > 0 {
-		e.Log.Warn("others have written to the target: its records are made anew", zap.Int("groups", len(in.repair)),
-			zap.String("direction", string(e.key)))
+		if n := e.counted("foreign writes", len(in.repair)); n > 0 {
+			e.Log.Warn("others have written to the target: its records are made anew", zap.Int("groups", n),
+				zap.String("direction", string(e.key)))
+		}
 		// A position read now is not older than any guard in the target, so that the repair wins.
 		now, err := e.Source.Position(ctx)
 		if err != nil {

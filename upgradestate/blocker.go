@@ -118,7 +118,7 @@ var BlockCodes = map[BlockCode]Resolution{
 	BlockCompare:     {Act: "wait", Work: true},
 	BlockFound:       {Act: "wait: controllers correct the groups", Work: true},
 	BlockTargetPlace: {Act: "wait, or check the target's database"},
-	BlockForeign:     {Act: "wait: controllers compare the groups; keep other writers out of the target"},
+	BlockForeign:     {Act: "wait: controllers compare the groups; if it does not end, stop the other writers of the target or take away their rights"},
 	BlockCheckpoint:  {Act: "wait, or check etcd"},
 	BlockLag:         {Act: "wait, or check the load of the databases"},
 	BlockStream:      {Act: "see the last error in 'get', and check the source's database"},

@@ -74,6 +74,16 @@ func (d *Database) Problem() error {
 	return d.problem
 }
 
+// Refused reports whether an error means that the database answers and refuses this process, or that
+// its configuration cannot be used. A person has to correct that. It is false for silence.
+func (d *Database) Refused(err error) bool {
+	if err == nil || d.engine.unavailable(err) {
+		return false
+	}
+	// An attempt to open it fails in another way only for what a person must correct.
+	return !d.Opened() || d.engine.loginRefused(err) || d.engine.unprivileged(err)
+}
+
 // Get returns the open database. It starts or joins an attempt to open it. Within retryOpen after a
 // failure it returns that error.
 func (d *Database) Get(ctx context.Context) (Space, error) {

@@ -108,7 +108,7 @@ func TestNoPrimaryIsWaitedFor(t *testing.T) {
 	db := open(t, configured(server.URI()), func(ctx context.Context, _ config.DB, ns record.Namespace) error {
 		return ns.Check(ctx)
 	}).Database("v1")
-	if _, err := db.Get(ctx); !errors.Is(err, record.ErrUnavailable) || !strings.Contains(err.Error(), "no primary") {
+	if _, err := db.Get(ctx); !errors.Is(err, record.ErrUnavailable) || !strings.Contains(err.Error(), "no primary") || db.Refused(err) {
 		t.Errorf("got %v, want that there is no primary", err)
 	}
 	if err := db.Wait(ctx); err != nil {
@@ -146,6 +146,9 @@ func TestRefusalIsNotWaitedFor(t *testing.T) {
 	err := db.Wait(ctx)
 	if err == nil || errors.Is(err, record.ErrUnavailable) || !strings.Contains(err.Error(), "authenticat") || ctx.Err() != nil {
 		t.Errorf("got %v, want at once that the login is refused", err)
+	}
+	if !db.Refused(err) {
+		t.Error("it is taken for silence")
 	}
 	if strings.Contains(err.Error(), "wrong") {
 		t.Error("the password is shown")

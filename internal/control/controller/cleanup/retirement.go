@@ -121,10 +121,12 @@ func untilDropped(k upgradestate.Kept, now time.Time) time.Duration {
 // that are done already.
 func (rt Retirement) retireVersion(ctx context.Context, d upgradestate.Deployment, r upgradestate.Retire) error {
 	ns, _ := d.Namespace(r.Version)
+	until := r.Until
 	var done upgradestate.Event = upgradestate.Dropped{Version: r.Version}
 	var left []string
 	var err error
 	if r.Lost {
+		until = ""
 		rt.Log.Warn("the database of a retired version was declared lost: nothing is dropped there", zap.String("version", r.Version), zap.String("location", ns.Location))
 	} else if r.Until != "" {
 		done = upgradestate.SetAside{Version: r.Version}
@@ -143,7 +145,7 @@ func (rt Retirement) retireVersion(ctx context.Context, d upgradestate.Deploymen
 		return err
 	}
 	rt.Log.Info("version is retired", zap.String("version", r.Version), zap.String("location", ns.Location),
-		zap.String("kept until", r.Until), zap.Strings("left in the database", left))
+		zap.String("kept until", until), zap.Strings("left in the database", left))
 	return nil
 }
 
@@ -172,19 +174,26 @@ func (rt Retirement) retiredDatabase(ctx context.Context, ns upgradestate.Namesp
 	return db, cleared, err
 }
 
+// refuser is a database that tells a refusal, such as of the login, from silence.
+type refuser interface {
+	Refused(err error) bool
+}
+
 // Lacks returns why the data of a version cannot be set aside or dropped now. A retirement would
-// wait for that, and block upgrades and rollbacks.
-func (rt Retirement) Lacks(ctx context.Context, d upgradestate.Deployment, version string) error {
+// wait for that, and block upgrades and rollbacks. gone reports whether the database may be lost: it
+// is not configured, does not answer, or is missing. It is false for a database that answers and
+// refuses, which an operator can correct.
+func (rt Retirement) Lacks(ctx context.Context, d upgradestate.Deployment, version string) (gone bool, why error) {
 	ns, ok := d.Namespace(version)
 	if kept, is := upgradestate.KeptNamespace(d, version); is {
 		ns, ok = kept.Namespace, true
 	}
 	if !ok {
-		return nil
+		return false, nil
 	}
 	db := rt.Namespaces[version]
 	if db == nil {
-		return fmt.Errorf("version %s is not configured here: add it to dbs", version)
+		return true, fmt.Errorf("version %s is not configured here: add it to dbs", version)
 	}
 	// The caller waits for the answer.
 	bounded, cancel := context.WithTimeout(ctx, lookWait)
@@ -193,10 +202,17 @@ func (rt Retirement) Lacks(ctx context.Context, d upgradestate.Deployment, versi
 	if err == nil {
 		_, err = rt.unowned(bounded, ns)
 	}
-	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("database of %s: %w", version, err)
+	if err == nil || ctx.Err() != nil {
+		return false, ctx.Err()
 	}
-	return ctx.Err()
+	var mismatch *identity.MismatchError
+	if errors.As(err, &mismatch) {
+		gone = mismatch.Lost
+	} else {
+		r, ok := db.(refuser)
+		gone = !ok || !r.Refused(err)
+	}
+	return gone, fmt.Errorf("database of %s: %w", version, err)
 }
 
 // setAside renames a version's collections to names that no process uses. The rename is a fence for

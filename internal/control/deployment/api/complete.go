@@ -64,8 +64,8 @@ func (v *Service) Complete(ctx context.Context, req *connect.Request[pb.Complete
 	}
 	waits := ""
 	if _, kept := upgradestate.KeptNamespace(d, m.Version); kept && !lost {
-		if why := v.retireLacks(ctx, s, d, m.Version); why != nil {
-			waits = "; " + lostHint(d, m.Version, why)
+		if gone, why := v.retireLacks(ctx, s, d, m.Version); why != nil {
+			waits = "; " + lostHint(d, m.Version, why, gone)
 		}
 	}
 	// A retired version needs no second check: the call is a repetition, or gives up its data.
@@ -122,7 +122,11 @@ func (v *Service) mayRetire(ctx context.Context, s *deployment.Store, d upgrades
 	if err != nil {
 		return err
 	}
-	if d.LastSwitch == nil {
+	// Against a lost target 'recover' does not help, because it needs every database.
+	if d.LastSwitch == nil && !ev.Lost {
+		if gone, why := v.retireLacks(ctx, s, d, m.Version); gone {
+			return refuse("complete: " + lostHint(d, m.Version, why, gone))
+		}
 		return refuse(fmt.Sprintf("complete: %s is still in use: no switch was made yet", m.Version))
 	}
 	// Servers report their own use; an unreadable one could be using the version.
@@ -144,8 +148,8 @@ func (v *Service) mayRetire(ctx context.Context, s *deployment.Store, d upgrades
 		return refuse("complete: " + unconfirmed(d, m.Version, m.Confirm, strings.Join(completeEffects(d, after), "; ")))
 	}
 	// A retirement that waits for a lost database blocks every upgrade and rollback.
-	if why := v.retireLacks(ctx, s, d, m.Version); why != nil && !ev.Lost {
-		return refuse("complete: " + lostHint(d, m.Version, why))
+	if gone, why := v.retireLacks(ctx, s, d, m.Version); why != nil && !ev.Lost {
+		return refuse("complete: " + lostHint(d, m.Version, why, gone))
 	}
 	return nil
 }
@@ -153,8 +157,13 @@ func (v *Service) mayRetire(ctx context.Context, s *deployment.Store, d upgrades
 // lostSuffix follows the confirmation of a caller who declares that the version's database is lost.
 const lostSuffix = "/lost"
 
-// lostHint explains how to retire a version whose data cannot be dropped.
-func lostHint(d upgradestate.Deployment, version string, why error) string {
+// lostHint explains how to retire a version whose data cannot be dropped. Only data that may be gone
+// can be given up.
+func lostHint(d upgradestate.Deployment, version string, why error, gone bool) string {
+	if !gone {
+		return fmt.Sprintf("the data of %s cannot be dropped: %v; its database answers, so it is not lost: correct this and repeat the command (if it is lost for good and another server has its address, remove %s from dbs first)",
+			version, why, version)
+	}
 	want, _ := Confirmation(d, version)
 	return fmt.Sprintf("the data of %s cannot be dropped: %v; if its database is lost for good, give --confirm %s%s, and nothing is dropped there",
 		version, why, want, lostSuffix)
@@ -167,17 +176,20 @@ func (v *Service) declaredLost(ctx context.Context, s *deployment.Store, d upgra
 	if m.Confirm != want+lostSuffix {
 		return false, nil
 	}
-	if v.retireLacks(ctx, s, d, m.Version) == nil {
+	switch gone, why := v.retireLacks(ctx, s, d, m.Version); {
+	case why == nil:
 		return false, refuse(fmt.Sprintf("complete: the database of %s is not lost, as far as this controller can see: give --confirm %s", m.Version, want))
+	case !gone:
+		return false, refuse("complete: " + lostHint(d, m.Version, why, gone))
 	}
 	return true, nil
 }
 
-// retireLacks returns why the data of a version cannot be dropped. Only controllers of the deployment
-// can know.
-func (v *Service) retireLacks(ctx context.Context, s *deployment.Store, d upgradestate.Deployment, version string) error {
+// retireLacks returns why the data of a version cannot be dropped, and whether its database may be
+// gone. Only controllers of the deployment can know.
+func (v *Service) retireLacks(ctx context.Context, s *deployment.Store, d upgradestate.Deployment, version string) (gone bool, why error) {
 	if s != v.own || v.cfg.RetireLacks == nil {
-		return nil
+		return false, nil
 	}
 	return v.cfg.RetireLacks(ctx, d, version)
 }
@@ -211,7 +223,7 @@ func completeEffects(before, after upgradestate.Deployment) []string {
 			does = append(does, fmt.Sprintf("leave a view %s, so that applications that still use this name get an error; the database stays for the view", k.Kind))
 		}
 	}
-	if until != "" {
+	if until != "" && !after.Retire.Lost {
 		does = append(does, fmt.Sprintf("drop the collections that are set aside at %s", until))
 	}
 	return append(does,

@@ -24,11 +24,11 @@ func TestCompleteOfALostDatabase(t *testing.T) {
 			w := deploymenttest.New(t).WithVersions(t)
 			w.Flip(t)
 			var away atomic.Bool
-			a := serveWith(t, w, api.Config{RetireLacks: func(context.Context, upgradestate.Deployment, string) error {
+			a := serveWith(t, w, api.Config{RetireLacks: func(context.Context, upgradestate.Deployment, string) (bool, error) {
 				if away.Load() {
-					return errors.New("it does not answer")
+					return true, errors.New("it does not answer")
 				}
-				return nil
+				return false, nil
 			}})
 			a.fails(t, "Complete", `{"version": "v1", "confirm": "`+right+`/lost"}`,
 				"failed_precondition: complete: the database of v1 is not lost, as far as this controller can see: give --confirm "+right)
@@ -74,5 +74,50 @@ func TestCompleteOfALostDatabase(t *testing.T) {
 				t.Errorf("a repetition says %q", text)
 			}
 		})
+	}
+}
+
+// TestCompleteOfADatabaseThatRefuses: the data of a database that answers are not given up. The
+// operator learns what to correct.
+func TestCompleteOfADatabaseThatRefuses(t *testing.T) {
+	t.Parallel()
+	const right = name + "/replicaSet/c1/mongo:dbc_v1"
+	w := deploymenttest.New(t).WithVersions(t)
+	w.Flip(t)
+	a := serveWith(t, w, api.Config{RetireLacks: func(context.Context, upgradestate.Deployment, string) (bool, error) {
+		return false, errors.New("login refused")
+	}})
+	for _, confirm := range []string{right, right + "/lost"} {
+		a.fails(t, "Complete", `{"version": "v1", "confirm": "`+confirm+`"}`,
+			"failed_precondition: complete: the data of v1 cannot be dropped: login refused; its database answers, so it is not lost: "+
+				"correct this and repeat the command (if it is lost for good and another server has its address, remove v1 from dbs first)")
+	}
+	if d, err := w.Store.Get(t.Context()); err != nil || d.Retire != nil {
+		t.Errorf("retire: %+v, %v", d.Retire, err)
+	}
+}
+
+// TestCompleteOfALostTarget: the database of a version that never served is lost. Its version can be
+// given up before the first switch, and only then.
+func TestCompleteOfALostTarget(t *testing.T) {
+	t.Parallel()
+	const right = name + "/replicaSet/c2/mongo:dbc_v2"
+	w := deploymenttest.New(t).WithVersions(t)
+	var away atomic.Bool
+	a := serveWith(t, w, api.Config{RetireLacks: func(context.Context, upgradestate.Deployment, string) (bool, error) {
+		if away.Load() {
+			return true, errors.New("it does not answer")
+		}
+		return false, nil
+	}})
+	a.fails(t, "Complete", `{"version": "v2", "confirm": "`+right+`"}`, "failed_precondition: complete: v2 is still in use: no switch was made yet")
+	away.Store(true)
+	a.fails(t, "Complete", `{"version": "v2", "confirm": "`+right+`"}`,
+		"failed_precondition: complete: the data of v2 cannot be dropped: it does not answer; if its database is lost for good, give --confirm "+right+"/lost, and nothing is dropped there")
+	var does told
+	a.ok(t, "Complete", `{"version": "v2", "confirm": "`+right+`/lost"}`, &does)
+	d := w.Apply(t, upgradestate.Dropped{Version: "v2"})
+	if d.CurrentVersion != "v1" || len(d.Namespaces) != 1 || !upgradestate.Retired(d, "v2") {
+		t.Errorf("at %s with %+v", d.CurrentVersion, d.Namespaces)
 	}
 }

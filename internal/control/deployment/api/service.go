@@ -82,8 +82,9 @@ type Config struct {
 	ServedLost func(ctx context.Context, d upgradestate.Deployment) error
 
 	// RetireLacks returns why the data of a version cannot be dropped now, for example because its
-	// database does not answer. Nil: not checked.
-	RetireLacks func(ctx context.Context, d upgradestate.Deployment, version string) error
+	// database does not answer. gone reports whether that database may be lost. It is false if the
+	// database answers, for example by refusing the login. Nil: not checked.
+	RetireLacks func(ctx context.Context, d upgradestate.Deployment, version string) (gone bool, why error)
 
 	// Policy is the policy of upgrades whose request has none. The zero value switches as soon as
 	// everything is ready.

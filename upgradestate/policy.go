@@ -138,6 +138,11 @@ func SwitchBlockers(d Deployment) (all []Blocker) {
 		add(BlockRestored, BlockPlace{Version: d.CurrentVersion}, "%s", line)
 	}
 	for _, ns := range d.Namespaces {
+		// A switch to the snapshot is the way out when databases are lost. It must not wait for a
+		// third one: its operations stay announced, and block later upgrades.
+		if u.Snapshot && ns.Version != d.CurrentVersion && ns.Version != u.TargetVersion {
+			continue
+		}
 		for _, k := range ns.Kinds {
 			if k.Pending != nil {
 				add(BlockPending, BlockPlace{Version: ns.Version, Kind: k.Kind}, "an earlier operation on %s of %s (%s to %s), until a controller completes it",

@@ -123,9 +123,10 @@ func validateKind(k Kind) error {
 
 // validatePlace checks a kind against the step of the upgrade.
 func validatePlace(d Deployment, version string, k Kind) error {
-	step := StepNone
-	if d.Upgrade != nil {
-		step = d.Upgrade.Step
+	step, apart := StepNone, false
+	if u := d.Upgrade; u != nil {
+		// A switch to the snapshot does not touch a third namespace, and does not wait for it.
+		step, apart = u.Step, u.Snapshot && version != u.TargetVersion
 	}
 	// Of the other namespaces only seals may be pending, and none while the source is worked on.
 	if version != d.CurrentVersion {
@@ -133,6 +134,7 @@ func validatePlace(d Deployment, version string, k Kind) error {
 		case k.Pending == nil:
 		case k.Pending.Reason != PendingSeal:
 			return fmt.Errorf("pending %s on a namespace that is not current", k.Pending.Reason)
+		case apart:
 		case step == StepHold || step == StepFence || step == StepDrain || step == StepSealSource:
 			return fmt.Errorf("pending %s in step %s", k.Pending.Reason, step)
 		}

@@ -39,6 +39,7 @@ type offline struct {
 	say          io.Writer
 	store        *deployment.Store
 	old, new     string
+	shown        upgradestate.Deployment // the record that the operator confirms
 	databases    *databases.Set
 	newReachable bool
 }
@@ -128,8 +129,10 @@ func (o *offline) stopHere(d upgradestate.Deployment) (bool, error) {
 }
 
 // fits refuses a deployment from which an offline rollback is impossible. done reports that an
-// earlier run has finished it. It also sets the old and the new version.
+// earlier run has finished it. It also sets the old and the new version, and what the operator is
+// shown.
 func (o *offline) fits(d upgradestate.Deployment) (done bool, err error) {
+	o.shown = d
 	last := d.LastSwitch
 	switch {
 	case last == nil:
@@ -247,10 +250,13 @@ func (o *offline) drive(ctx context.Context, log *zap.Logger) error {
 	}
 	fencers := map[string]record.Fencer{}
 	keeper := identity.Keeper{Deployments: o.store, Databases: map[string]record.Marker{o.old: o.databases.Database(o.old)}}
-	// An aborted upgrade to another version leaves renames there, which have to end first.
+	// An aborted upgrade to another version leaves renames there, which end now if they can.
 	for _, ns := range d.Namespaces {
 		if db := o.databases.Database(ns.Version); db != nil {
 			fencers[ns.Version] = db
+			if ns.Version != o.old && ns.Version != o.new {
+				fencers[ns.Version] = reachable(ctx, ns.Version, db)
+			}
 		}
 	}
 	if o.newReachable {
@@ -298,11 +304,14 @@ func isOffline(u *upgradestate.Upgrade) bool {
 	return strings.HasPrefix(u.ID, offlineID) && u.Snapshot
 }
 
-// takeOver aborts an upgrade that this command did not begin. Inside SWITCHING the driver of this
-// process then resolves the announced operations. In a lost database none of them has an effect any
-// more.
+// takeOver aborts the shown upgrade, which this command did not begin. Inside SWITCHING the driver of
+// this process then resolves the announced operations. In a lost database none of them has an effect
+// any more.
 func (o *offline) takeOver(ctx context.Context) error {
 	d, err := o.store.Get(ctx)
+	if err == nil {
+		err = o.changed(d)
+	}
 	if err != nil || d.Upgrade == nil || isOffline(d.Upgrade) {
 		return err
 	}
@@ -310,9 +319,25 @@ func (o *offline) takeOver(ctx context.Context) error {
 	return err
 }
 
+// changed refuses a record that differs from the shown one in what the operator confirmed: the switch
+// to undo, and the upgrade to abort.
+func (o *offline) changed(d upgradestate.Deployment) error {
+	u, was := d.Upgrade, o.shown.Upgrade
+	switch {
+	case d.Epoch != o.shown.Epoch:
+		return refused("another switch was made meanwhile, and %s is the current version: repeat the command to see what it would do now", d.CurrentVersion)
+	case u != nil && !isOffline(u) && (was == nil || was.ID != u.ID):
+		return refused("upgrade %s to %s began meanwhile: repeat the command to see what it would do now", u.ID, u.TargetVersion)
+	}
+	return nil
+}
+
 // takenOver waits for the end of the abort, and returns the record without the upgrade.
 func (o *offline) takenOver(ctx context.Context) (d upgradestate.Deployment, err error) {
 	for d = range o.store.Watch(ctx) {
+		if err := o.changed(d); err != nil {
+			return d, err
+		}
 		if d.Upgrade == nil || isOffline(d.Upgrade) {
 			return d, nil
 		}
@@ -390,6 +415,28 @@ func (o *offline) report(ctx context.Context, keeper identity.Keeper) error {
 type lostFencer struct{}
 
 var errLost = errors.New("the database is lost")
+
+// reachable returns the database as a fencer. For a database that does not answer it returns one that
+// fails at once, since each pass of the driver waits for its slowest operation.
+func reachable(ctx context.Context, version string, db *databases.Database) record.Fencer {
+	bounded, cancel := context.WithTimeout(ctx, newDatabaseWait)
+	defer cancel()
+	if _, err := db.Get(bounded); err != nil {
+		return awayFencer{err: fmt.Errorf("%s: %w; a controller completes it later", version, err)}
+	}
+	return db
+}
+
+// awayFencer stands in for a database that is neither the old nor the new one and does not answer. It
+// confirms nothing, because the database may come back.
+type awayFencer struct {
+	lostFencer
+	err error
+}
+
+func (a awayFencer) Fence(context.Context, record.Fence) error           { return a.err }
+func (a awayFencer) Unfence(context.Context, record.Fence) error         { return a.err }
+func (a awayFencer) Prevent(context.Context, record.Fence) (bool, error) { return false, a.err }
 
 func (lostFencer) Ready(context.Context, []record.Fence) error   { return nil }
 func (lostFencer) Unready(context.Context, []record.Fence) error { return nil }

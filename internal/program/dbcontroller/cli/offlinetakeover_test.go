@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"errors"
 	"io"
+	"strings"
 	"testing"
 
 	"go.uber.org/zap"
@@ -46,7 +48,8 @@ func TestOfflineTakesOver(t *testing.T) {
 					t.Fatalf("it is refused: %v", err)
 				}
 				lost := lostFencer{}
-				fencers := map[string]record.Fencer{"v1": lost, "v2": lost, "v3": lost}
+				// The database of the third version is away too, and may come back.
+				fencers := map[string]record.Fencer{"v1": lost, "v2": lost, "v3": awayFencer{err: errors.New("away")}}
 				if err := o.driveOver(t.Context(), fencers, identity.Keeper{Deployments: w.Store}, zap.NewNop()); err != nil {
 					t.Fatal(err)
 				}
@@ -57,6 +60,10 @@ func TestOfflineTakesOver(t *testing.T) {
 				if _, places := upgradestate.WritePlaces(d); d.CurrentVersion != "v1" || d.Upgrade != nil || !d.LastSwitch.Snapshot || len(places) == 0 {
 					t.Errorf("at %s, upgrade %+v, latest switch %+v, places %v", d.CurrentVersion, d.Upgrade, d.LastSwitch, places)
 				}
+				// The announced renames of the third version are still to be made.
+				if ns, _ := d.Namespace("v3"); to == "v3" && step == upgradestate.StepSealTarget && ns.Kinds[0].Pending == nil {
+					t.Error("an operation in a database that is away was confirmed")
+				}
 				// A repetition has nothing to do.
 				if done, err := (&offline{store: w.Store, say: io.Discard}).fits(d); !done || err != nil {
 					t.Errorf("a repetition: done %t, %v", done, err)
@@ -64,6 +71,50 @@ func TestOfflineTakesOver(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestOfflineTakesOverTheShown: an upgrade, or a switch, that came after the operator was shown the
+// effects is not undone.
+func TestOfflineTakesOverTheShown(t *testing.T) {
+	t.Parallel()
+	w := deploymenttest.New(t).WithVersions(t)
+	confirmAll(t, w, w.Flip(t))
+	w.Apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v1", TransformHash: "h2", Precopied: true}})
+	began := func() *offline {
+		d, err := w.Store.Get(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := &offline{store: w.Store, say: io.Discard}
+		if done, err := o.fits(d); done || err != nil {
+			t.Fatalf("it is refused: %v", err)
+		}
+		return o
+	}
+	refuses := func(o *offline, want string) {
+		t.Helper()
+		lost := lostFencer{}
+		err := o.driveOver(t.Context(), map[string]record.Fencer{"v1": lost, "v2": lost}, identity.Keeper{Deployments: w.Store}, zap.NewNop())
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Fatalf("got %v, want %q", err, want)
+		}
+	}
+	o := began()
+	w.Apply(t, upgradestate.Begin{ID: "later", TargetVersion: "v1", TransformHash: "h2"})
+	refuses(o, "upgrade later to v1 began meanwhile")
+	d, err := w.Store.Get(t.Context())
+	if err != nil || d.Upgrade == nil || d.Upgrade.ID != "later" || d.Upgrade.Step != upgradestate.StepNone {
+		t.Fatalf("it was touched: %+v, %v", d.Upgrade, err)
+	}
+	// The upgrade ends, and another one takes its place.
+	o = began()
+	w.Apply(t, upgradestate.Abort{ID: "later"})
+	w.Apply(t, upgradestate.Begin{ID: "last", TargetVersion: "v1", TransformHash: "h2"})
+	refuses(o, "upgrade last to v1 began meanwhile")
+	// The shown record was one switch earlier.
+	o = began()
+	o.shown.Epoch--
+	refuses(o, "another switch was made meanwhile")
 }
 
 // confirmAll confirms all announced operations.

@@ -69,6 +69,12 @@ func (w *world) documents(name string) int {
 // behindValidator keeps the records of an application's collection. Its fence lets deletes through.
 func behindValidator(t *testing.T, lag uint64) *world {
 	t.Helper()
+	return behind(t, record.FenceValidator, lag)
+}
+
+// behind is behindValidator for a fence class.
+func behind(t *testing.T, class record.FenceClass, lag uint64) *world {
+	t.Helper()
 	keep := func(to string) transform.Func {
 		return func(src, _ transform.Group) ([]record.Record, error) {
 			if len(src.Records) == 0 {
@@ -88,7 +94,7 @@ func behindValidator(t *testing.T, lag uint64) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := worldBetween(t, r, memstore.Options{FixedFence: record.FenceValidator}, memstore.Options{Start: 1 << 20, Lag: lag})
+	w := worldBetween(t, r, memstore.Options{FixedFence: class}, memstore.Options{Start: 1 << 20, Lag: lag})
 	w.back, err = r.Direction("v2", "v1")
 	w.check(err)
 	return w

@@ -35,7 +35,8 @@ type Plan struct {
 	// than the application's. Zero means that the target needs a whole comparison.
 	Target record.Position `json:"target,omitzero"`
 	// Fences has, by kind, the marker of the latest switch's fence, for kinds whose marker follows
-	// Target. The application made the changes of such a kind between Target and its marker.
+	// Target and comes only once. The application made the changes of such a kind between Target and
+	// its marker.
 	Fences map[string]string `json:"fences,omitempty"`
 }
 

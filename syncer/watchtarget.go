@@ -374,15 +374,15 @@ func (e *Engine) leftAt(ctx context.Context) (record.Position, map[string]string
 }
 
 // findFences reads the target's changes from a position of the application's time up to now. It
-// returns the last position before the first fence, and the fences that it met, by kind. Without a
-// fence it returns the position that it was given, which is behind all of them.
+// returns the last position before the first fence, and the fences that it met, by kind, but for those
+// whose marker may come again later. Without a fence it returns the position that it was given, which
+// is behind all of them.
 func (e *Engine) findFences(ctx context.Context, first record.Position, target upgradestate.Namespace) (record.Position, map[string]string, error) {
 	toks, err := e.watchedTokens(ctx)
 	if err != nil {
 		return first, nil, err
 	}
-	fences := map[string]string{}
-	ahead := map[string]string{}
+	fences, ahead, found := map[string]string{}, map[string]string{}, false
 	for kind := range toks {
 		if k, _ := target.Kind(kind); k.Fenced != "" {
 			ahead[kind] = k.Fenced
@@ -404,16 +404,24 @@ func (e *Engine) findFences(ctx context.Context, first record.Position, target u
 		}
 		for _, c := range b.Changes {
 			if c.Marker != "" && c.Marker == ahead[c.Kind] {
-				if len(fences) == 0 {
-					first = at
+				if !found {
+					first, found = at, true
 				}
-				fences[c.Kind] = c.Marker
 				delete(ahead, c.Kind)
+				if k, _ := target.Kind(c.Kind); !repeats(k) {
+					fences[c.Kind] = c.Marker
+				}
 			}
 		}
 		at = b.Pos
 	}
 	return first, fences, nil
+}
+
+// repeats reports whether the marker of a kind's fence may come more than once: the driver sets such a
+// fence again right before the flip. A late delete between the two must count as a foreign change.
+func repeats(k upgradestate.Kind) bool {
+	return k.Fence == string(record.FenceValidator) || k.Fence == string(record.FenceWriteBlock)
 }
 
 // targetFloor returns the version of the target at which a switch began, zero without a switch.

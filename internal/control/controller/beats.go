@@ -42,7 +42,7 @@ type beats struct {
 type pulses struct {
 	dealing chan struct{} // held while this process handles a restored database
 
-	saves sync.WaitGroup // writes that a flip does not wait for
+	saves sync.WaitGroup // writes that a flip does not wait for; lead waits at its end
 
 	mu sync.Mutex
 	of map[string]*identity.Pulse
@@ -157,7 +157,6 @@ func (b *beats) counts(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	defer b.pulses.saves.Wait()
 	g, ctx := errgroup.WithContext(ctx)
 	for _, db := range b.cfg.Databases {
 		g.Go(func() error { return b.countsIn(ctx, db.Version) })

@@ -25,14 +25,15 @@ const planPart = 256 << 10
 // string, which earlier binaries cannot read. Those binaries would give ranges to other shards or
 // find none, and nobody would copy the rest.
 type storedPlan struct {
-	Start  record.Position  `json:"start"`
-	Ranges json.RawMessage  `json:"ranges"`
-	Totals map[string]int64 `json:"totals"`
-	InSync bool             `json:"level,omitempty"`
-	Target record.Position  `json:"target,omitzero"`
-	Dealt  planPiece        `json:"dealt,omitempty"`
-	Parts  string           `json:"parts,omitempty"` // random part of the parts' keys; empty: no parts
-	Count  int              `json:"count,omitempty"`
+	Start  record.Position   `json:"start"`
+	Ranges json.RawMessage   `json:"ranges"`
+	Totals map[string]int64  `json:"totals"`
+	InSync bool              `json:"level,omitempty"`
+	Target record.Position   `json:"target,omitzero"`
+	Fences map[string]string `json:"fences,omitempty"`
+	Dealt  planPiece         `json:"dealt,omitempty"`
+	Parts  string            `json:"parts,omitempty"` // random part of the parts' keys; empty: no parts
+	Count  int               `json:"count,omitempty"`
 }
 
 // elsewhere replaces ranges that an earlier binary must not use.
@@ -43,7 +44,7 @@ type planPiece map[string][]record.Range
 
 // storeParts stores the parts of a plan if it needs any. It returns the value of the plan itself.
 func (s *Store) storeParts(ctx context.Context, dir syncer.DirectionKey, p syncer.Plan) ([]byte, error) {
-	head := storedPlan{Start: p.Start, Ranges: elsewhere, Totals: p.Totals, InSync: p.InSync, Target: p.Target, Dealt: p.Ranges}
+	head := storedPlan{Start: p.Start, Ranges: elsewhere, Totals: p.Totals, InSync: p.InSync, Target: p.Target, Fences: p.Fences, Dealt: p.Ranges}
 	// Earlier binaries deal ranges to shards in their own way, and can use plain plans only.
 	if !p.Dealt {
 		var err error
@@ -100,7 +101,7 @@ func (s *Store) storeParts(ctx context.Context, dir syncer.DirectionKey, p synce
 
 // loadParts adds the parts to a plan.
 func (s *Store) loadParts(ctx context.Context, dir syncer.DirectionKey, head storedPlan) (syncer.Plan, error) {
-	p := syncer.Plan{Start: head.Start, Totals: head.Totals, InSync: head.InSync, Target: head.Target}
+	p := syncer.Plan{Start: head.Start, Totals: head.Totals, InSync: head.InSync, Target: head.Target, Fences: head.Fences}
 	if head.Parts == "" {
 		// A string in place of the ranges marks a dealt plan.
 		if p.Dealt = len(head.Ranges) > 0 && head.Ranges[0] == '"'; p.Dealt {

@@ -234,7 +234,6 @@ func (a *App) lead(ctx context.Context) error {
 	return shards.Lead(ctx, a.store, a.deployment.DriverKey(), a.opts.ID, a.log, func(ctx context.Context) error {
 		a.leading.Store(true)
 		defer a.leading.Store(false)
-		defer a.beats.pulses.saves.Wait() // after all that begins one has ended
 		g, ctx := errgroup.WithContext(ctx)
 		prover := a.prover()
 		// A rehearsal that only reads must not write, and a proof needs scratch collections.

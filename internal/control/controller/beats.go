@@ -42,8 +42,6 @@ type beats struct {
 type pulses struct {
 	dealing chan struct{} // held while this process handles a restored database
 
-	saves sync.WaitGroup // writes that a flip does not wait for; lead waits at its end
-
 	mu sync.Mutex
 	of map[string]*identity.Pulse
 	at map[string]time.Time
@@ -114,43 +112,6 @@ func (b *beats) lives(ctx context.Context, versions ...string) error {
 	return g.Wait()
 }
 
-// livesNow is lives for the versions of a switch, right before its flip. The beats are stored while the
-// flip goes on: writes are held, and the check needs only the counts in the databases. If this process
-// dies before, the databases are ahead of the store, as after a beat that was lost halfway.
-func (b *beats) livesNow(ctx context.Context, d upgradestate.Deployment) error {
-	if b.opts.reads || b.opts.alone {
-		return nil // as in beat
-	}
-	var g errgroup.Group // as in lives
-	for _, v := range []string{d.CurrentVersion, d.Upgrade.TargetVersion} {
-		if ns, known := d.Namespace(v); !known || ns.Identity.Database == "" || upgradestate.Retired(d, v) {
-			continue // as in beatBy
-		}
-		g.Go(func() error {
-			db := b.namespaces[v]
-			pulse := b.pulses.get(b, v, db)
-			save, err := pulse.Count(ctx)
-			if err == nil {
-				b.pulses.saves.Go(func() { b.save(ctx, v, save) })
-			}
-			return upgradestate.Blocked(upgradestate.BlockIdentity, upgradestate.BlockPlace{Version: v}, b.deal(ctx, pulse, db, err))
-		})
-	}
-	return g.Wait()
-}
-
-// saveLimit bounds a save that nobody waits for. The next beat does what it leaves undone.
-const saveLimit = 5 * time.Second
-
-// save stores a beat, also after the end of ctx, which is that of one step.
-func (b *beats) save(ctx context.Context, version string, save func(context.Context) error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveLimit)
-	defer cancel()
-	if err := save(ctx); err != nil {
-		b.log.Debug("the beat of a flip is not stored", zap.String("version", version), zap.Error(err))
-	}
-}
-
 // counts increments the beats in every open database, while this controller leads.
 func (b *beats) counts(ctx context.Context) error {
 	if b.opts.reads || b.opts.alone {
@@ -209,7 +170,7 @@ type counted struct {
 func (c counted) BeforeFlip(ctx context.Context, d upgradestate.Deployment) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.Keeper.BeforeFlip(ctx, d) })
-	g.Go(func() error { return c.beats.livesNow(ctx, d) })
+	g.Go(func() error { return c.beats.lives(ctx, d.CurrentVersion, d.Upgrade.TargetVersion) })
 	return g.Wait()
 }
 

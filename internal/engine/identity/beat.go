@@ -98,10 +98,10 @@ type storedBeat struct {
 // from before a beat has a lower count.
 //
 // Controllers count a beat after the writes of a checkpoint, before they store the checkpoint. They
-// count one more at the check before a switch, and one at the flip, which they store while the flip
-// goes on. So the database contains everything that a stored checkpoint covers, or its count is
-// behind. The limit: a backup made after the latest beat and restored before the next one lacks later
-// writes of applications, and no count shows it.
+// count one more at the check before a switch, and one at the flip. So the database contains
+// everything that a stored checkpoint covers, or its count is behind. The limit: a backup made
+// after the latest beat and restored before the next one lacks later writes of applications, and no
+// count shows it.
 //
 // The first beat also claims the database for one coordination store, by the store's incarnation of
 // the deployment. Two stores with one deployment would each run a switch of their own. The limit: a
@@ -135,16 +135,6 @@ func (p *Pulse) alone(ctx context.Context) (done func(), err error) {
 // Beat counts one more beat. After a *RestoredError, *ForgedBeatError or *ElsewhereError nothing
 // has changed.
 func (p *Pulse) Beat(ctx context.Context) error {
-	save, err := p.Count(ctx)
-	if err != nil {
-		return err
-	}
-	return save(ctx)
-}
-
-// Count is the part of Beat that checks the database and counts in it. save is the rest, which stores
-// the beat in the coordination store. The check does not depend on it, so a switch saves after it.
-func (p *Pulse) Count(ctx context.Context) (save func(context.Context) error, err error) {
 	return p.put(ctx, func(has storedBeat, known Beat, incarnation string) (storedBeat, error) {
 		if err := p.fits(has, known, incarnation); err != nil {
 			return has, err
@@ -195,30 +185,26 @@ func next(count uint64, incarnation string) storedBeat {
 // Accept makes a restored database count again: its next beat is later than all earlier ones,
 // except forged ones. It also takes a database over from another coordination store.
 func (p *Pulse) Accept(ctx context.Context) error {
-	save, err := p.put(ctx, func(has storedBeat, known Beat, incarnation string) (storedBeat, error) {
+	return p.put(ctx, func(has storedBeat, known Beat, incarnation string) (storedBeat, error) {
 		// The known count is the only trustworthy one.
 		if forged(has.Count, known.Count) {
 			return next(known.Count, incarnation), nil
 		}
 		return next(max(has.Count, known.Count), incarnation), nil
 	})
-	if err != nil {
-		return err
-	}
-	return save(ctx)
 }
 
-// put writes the beat that change returns to the database. save then writes it to the coordination
-// store, where a late save lowers nothing (Beats), so that others may count meanwhile.
-func (p *Pulse) put(ctx context.Context, change func(has storedBeat, known Beat, incarnation string) (storedBeat, error)) (save func(context.Context) error, err error) {
+// put writes the beat that change returns, first to the database and then to the coordination
+// store.
+func (p *Pulse) put(ctx context.Context, change func(has storedBeat, known Beat, incarnation string) (storedBeat, error)) error {
 	done, err := p.alone(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer done()
 	known, incarnation, err := p.Beats.LoadBeat(ctx, p.Owner.Version)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	what := "beat of " + p.Owner.Version
 	for {
@@ -226,7 +212,7 @@ func (p *Pulse) put(ctx context.Context, change func(has storedBeat, known Beat,
 		remembered := p.rev != 0
 		if !remembered {
 			if err := p.look(ctx); err != nil {
-				return nil, fmt.Errorf("%s: %w", what, err)
+				return fmt.Errorf("%s: %w", what, err)
 			}
 		}
 		b, err := change(p.last, known, incarnation)
@@ -235,23 +221,23 @@ func (p *Pulse) put(ctx context.Context, change func(has storedBeat, known Beat,
 			if remembered {
 				continue // others counted, or a restore: read the database
 			}
-			return nil, err
+			return err
 		}
 		body, err := bson.Marshal(b)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", what, err)
+			return fmt.Errorf("%s: %w", what, err)
 		}
 		rev := max(p.rev, 0)
 		err = p.DB.PutMark(ctx, record.Mark{Owner: BeatOwner(p.Owner), Rev: rev, Body: body})
 		if err == nil {
 			// Remember the new revision: the next beat then needs no read.
 			p.rev, p.last = rev+1, b
-			return func(ctx context.Context) error { return p.Beats.SaveBeat(ctx, p.Owner.Version, b.Beat) }, nil
+			return p.Beats.SaveBeat(ctx, p.Owner.Version, b.Beat)
 		}
 		// The write is lost or unknown: read before the next try.
 		p.rev = 0
 		if !errors.Is(err, record.ErrMismatch) && !errors.Is(err, record.ErrUnknown) || ctx.Err() != nil {
-			return nil, fmt.Errorf("%s: %w", what, err)
+			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
 }

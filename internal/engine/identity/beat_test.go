@@ -168,44 +168,6 @@ func TestBeats(t *testing.T) {
 	}
 }
 
-// TestCountBeforeItsSave: a flip does not wait until its beat is stored. Others count meanwhile, a late
-// save lowers nothing, and a restore to before the count is noticed as soon as it is stored.
-func TestCountBeforeItsSave(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	etcd := &noted{}
-	db := &backedUp{Marker: memstore.NewCluster(memstore.Options{}).Open("v2")}
-	owner := record.Owner{Deployment: deploymentName, Version: "v2"}
-	process := func() *identity.Pulse { return &identity.Pulse{Owner: owner, DB: db, Beats: etcd} }
-	one, two := process(), process()
-	ok := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	ok(one.Beat(ctx))
-	before := db.backup(t)
-	first, err := one.Count(ctx)
-	ok(err)
-	ok(two.Beat(ctx))
-	known, _, err := etcd.LoadBeat(ctx, "v2")
-	ok(err)
-	ok(first(ctx))
-	if now, _, err := etcd.LoadBeat(ctx, "v2"); err != nil || now != known {
-		t.Errorf("a late save made %+v of %+v: %v", now, known, err)
-	}
-	save, err := one.Count(ctx)
-	ok(err)
-	ok(two.Look(ctx))
-	ok(save(ctx))
-	db.restore(before)
-	var restored *identity.RestoredError
-	if err := two.Look(ctx); !errors.As(err, &restored) {
-		t.Errorf("restored: %v", err)
-	}
-}
-
 // TestForgedBeats: a login that can write marks cannot have the counts overflow. Such a beat is refused
 // in words, and counting goes on from the coordination store's once it is accepted.
 func TestForgedBeats(t *testing.T) {

@@ -330,14 +330,14 @@ func (e *Engine) lacks(n int, s *shard) upgradestate.Blocker {
 }
 
 // keepOut returns the remedy for changes of the target by others that never end, such as a job that
-// still deletes in the ended version. It is empty while the target is not the way back. e.mu is held.
+// still deletes in the ended version. It is empty while the target is not the way back. A rollback to the
+// snapshot is no remedy: it is refused while the target follows. e.mu is held.
 func (e *Engine) keepOut() string {
 	to := e.Direction.To()
 	if upgradestate.PreviousVersion(e.record) != to {
 		return ""
 	}
-	return "; if this does not end, stop what still writes or deletes in " + to + ", or take away its right to" +
-		" ('rollback --to-snapshot' does not wait for this, and gives up the writes since the switch)"
+	return "; if this does not end, stop what still writes or deletes in " + to + ", or take away its right to"
 }
 
 // transformed reports whether another transformation than this engine's now makes the target's

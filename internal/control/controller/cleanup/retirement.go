@@ -121,12 +121,10 @@ func untilDropped(k upgradestate.Kept, now time.Time) time.Duration {
 // that are done already.
 func (rt Retirement) retireVersion(ctx context.Context, d upgradestate.Deployment, r upgradestate.Retire) error {
 	ns, _ := d.Namespace(r.Version)
-	until := r.Until
 	var done upgradestate.Event = upgradestate.Dropped{Version: r.Version}
 	var left []string
 	var err error
 	if r.Lost {
-		until = ""
 		rt.Log.Warn("the database of a retired version was declared lost: nothing is dropped there", zap.String("version", r.Version), zap.String("location", ns.Location))
 	} else if r.Until != "" {
 		done = upgradestate.SetAside{Version: r.Version}
@@ -145,7 +143,7 @@ func (rt Retirement) retireVersion(ctx context.Context, d upgradestate.Deploymen
 		return err
 	}
 	rt.Log.Info("version is retired", zap.String("version", r.Version), zap.String("location", ns.Location),
-		zap.String("kept until", until), zap.Strings("left in the database", left))
+		zap.String("kept until", r.Until), zap.Strings("left in the database", left))
 	return nil
 }
 

@@ -223,7 +223,7 @@ func completeEffects(before, after upgradestate.Deployment) []string {
 			does = append(does, fmt.Sprintf("leave a view %s, so that applications that still use this name get an error; the database stays for the view", k.Kind))
 		}
 	}
-	if until != "" && !after.Retire.Lost {
+	if until != "" {
 		does = append(does, fmt.Sprintf("drop the collections that are set aside at %s", until))
 	}
 	return append(does,

@@ -15,6 +15,7 @@ func FuzzKeyFile(f *testing.F) {
 	f.Add(config.EncodeKey(make([]byte, 32)))
 	f.Add([]byte("s3cret\r\n"))
 	f.Add([]byte("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAB=\n"))
+	f.Add([]byte("0000000000000000000\n000000000000000000000000="))
 	path := filepath.Join(f.TempDir(), "key")
 	e := config.Encryption{Keys: []config.KeyFile{{Name: "a001", Path: path}}, Active: "a001"}
 	f.Fuzz(func(t *testing.T, text []byte) {

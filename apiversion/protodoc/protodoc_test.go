@@ -386,6 +386,7 @@ func FuzzMarshal(f *testing.F) {
 	f.Add([]byte{0xf8, 0x3f, 1}, "id\x00\xff")        // an unknown field
 	f.Add([]byte{0xda, 0x04, 3, 0xf8, 0x01, 1}, "id") // one of a Struct
 	f.Add([]byte{0xe2, 0x04, 3, 0xf8, 0x01, 1}, "id") // one of a google.protobuf.Value
+	f.Add([]byte("\xf2\x04\b\n\x040000\b0"), "0")     // a map's key twice, once as a number
 	f.Fuzz(func(t *testing.T, wire []byte, id string) {
 		m, back := dynamicpb.NewMessage(d), dynamicpb.NewMessage(d)
 		if dynproto.Unmarshal(wire, m) != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -221,10 +222,8 @@ func TestWaitsWithoutAnUpgrade(t *testing.T) {
 		s := &said{}
 		w.drive(ctx, switchover.Config{Publish: s.publish, Waits: func() []upgradestate.Blocker { return *waits.Load() }})
 		for _, want := range []int{0, 1, 0} {
-			waits.Store(new(make([]upgradestate.Blocker, want)))
-			for i := range want {
-				(*waits.Load())[i] = upgradestate.Blocker{Code: upgradestate.BlockIdentity, Text: "a moved collection"}
-			}
+			reasons := slices.Repeat([]upgradestate.Blocker{{Code: upgradestate.BlockIdentity, Text: "a moved collection"}}, want)
+			waits.Store(&reasons) // complete: the driver reads it from now on
 			quiet(10 * time.Second)
 			if o, _ := s.last(); (o != nil) != (want > 0) || o != nil && (o.ID != "" || len(o.Blockers) != want) {
 				t.Errorf("readiness %+v, want %d reasons", o, want)

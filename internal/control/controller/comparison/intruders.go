@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
+
 	"dbcontroller.dev/internal/engine/switchover"
 	"dbcontroller.dev/internal/engine/verify"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -52,29 +55,47 @@ func (i Intruders) Changed(ctx context.Context, d upgradestate.Deployment) (func
 	if err != nil || len(in.Groups)+len(in.Orphans) == 0 {
 		return nil, err
 	}
-	differ := func(ctx context.Context, d upgradestate.Deployment) error { return i.differ(ctx, d, c, in) }
-	// The seals are set, so the target no longer changes, and the source is fenced and drained.
-	// Groups that are equal now stay equal, so compare while the driver confirms the renames. The
-	// last rename of a source may interrupt that. The driver then compares after it.
-	if sealed, err := withSeals(d); err == nil && differ(ctx, sealed) == nil {
+	if i.equal(ctx, d, c, in) {
 		return nil, nil
 	}
-	return differ, nil
+	return func(ctx context.Context, d upgradestate.Deployment) error { return i.differ(ctx, d, c, in) }, nil
 }
 
-// withSeals returns the record as it is once the announced seals of the target are confirmed.
-func withSeals(d upgradestate.Deployment) (upgradestate.Deployment, error) {
-	target, _ := d.Namespace(d.Upgrade.TargetVersion)
-	var confirmed upgradestate.Together
-	for _, k := range target.Kinds {
-		if p := k.Pending; p != nil && p.Reason == upgradestate.PendingSeal {
-			confirmed.Events = append(confirmed.Events, upgradestate.Confirmed{Version: target.Version, Kind: k.Kind, To: p.To, From: p.From})
+// equal compares the changed groups early, while the driver confirms the last renames. The seals are
+// set, so the target no longer changes, and the source is fenced and drained: groups that are equal
+// now stay equal. The record does not tell yet whether the source still has its name. Reads check
+// the identity of a collection, so a read by the wrong name fails and never finds nothing. Any other
+// result than equal is left to the comparison after the renames.
+func (i Intruders) equal(ctx context.Context, d upgradestate.Deployment, c *verify.Comparer, in verify.Intruded) bool {
+	for _, moved := range []struct {
+		version string
+		reason  upgradestate.PendingReason
+	}{{d.Upgrade.TargetVersion, upgradestate.PendingSeal}, {d.CurrentVersion, upgradestate.PendingLast}} {
+		var err error
+		if d, err = confirmed(d, moved.version, moved.reason); err != nil {
+			return false
+		}
+		err = i.differ(ctx, d, c, in)
+		if err == nil || errors.Is(err, switchover.ErrIntruded) {
+			return err == nil
 		}
 	}
-	if len(confirmed.Events) == 0 {
+	return false
+}
+
+// confirmed returns the record as it is once the announced operations of a version are confirmed.
+func confirmed(d upgradestate.Deployment, version string, reason upgradestate.PendingReason) (upgradestate.Deployment, error) {
+	ns, _ := d.Namespace(version)
+	var all upgradestate.Together
+	for _, k := range ns.Kinds {
+		if p := k.Pending; p != nil && p.Reason == reason {
+			all.Events = append(all.Events, upgradestate.Confirmed{Version: version, Kind: k.Kind, To: p.To, From: p.From})
+		}
+	}
+	if len(all.Events) == 0 {
 		return d, nil
 	}
-	return upgradestate.Apply(d, confirmed)
+	return upgradestate.Apply(d, all)
 }
 
 // seals returns, by kind, the names and marks that show a kind's seal in the changes. The class of
@@ -94,12 +115,15 @@ func seals(target upgradestate.Namespace) map[string][]string {
 // differ compares the changed groups with the source. Both sides are fenced, so the result is
 // final.
 func (i Intruders) differ(ctx context.Context, d upgradestate.Deployment, c *verify.Comparer, in verify.Intruded) error {
-	src, err := view(ctx, i.Namespaces[d.CurrentVersion], syncer.Tokens(d, d.CurrentVersion))
-	if err != nil {
-		return err
+	var src, dst transform.View
+	g, both := errgroup.WithContext(ctx) // writes are held meanwhile
+	for v, version := range map[*transform.View]string{&src: d.CurrentVersion, &dst: d.Upgrade.TargetVersion} {
+		g.Go(func() (err error) {
+			*v, err = view(both, i.Namespaces[version], syncer.Tokens(d, version))
+			return err
+		})
 	}
-	dst, err := view(ctx, i.Namespaces[d.Upgrade.TargetVersion], syncer.Tokens(d, d.Upgrade.TargetVersion))
-	if err != nil {
+	if err := g.Wait(); err != nil {
 		return err
 	}
 	differ, err := c.Groups(ctx, src, dst, in.Groups)
@@ -107,6 +131,9 @@ func (i Intruders) differ(ctx context.Context, d upgradestate.Deployment, c *ver
 		return fmt.Errorf("compare the groups that changed in the target: %w", err)
 	}
 	left := verify.Intruded{Orphans: in.Orphans}
+	if len(differ)+len(left.Orphans) == 0 {
+		return nil
+	}
 	// Waived groups may differ, whoever changed them.
 	waived, err := i.waived(ctx, d, d.Upgrade.TargetVersion)
 	if err != nil {

@@ -27,7 +27,7 @@ func CheckCommit(conditions []Condition, ops []Op) error {
 		if c.Revision < 0 {
 			return fmt.Errorf("commit with revision %d in the condition on %s", c.Revision, c.Key)
 		}
-		size += len(c.Key)
+		size += len(c.Key) + len(c.Value)
 	}
 	seen := make(map[string]bool, len(ops))
 	for _, op := range ops {

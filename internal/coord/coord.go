@@ -63,6 +63,9 @@ type Condition struct {
 	Key      string
 	Create   bool // compare Create instead of Mod
 	Revision int64
+	// Value, unless it is nil, must also be the key's value. A store that was restored from a backup
+	// gives revisions again, so a revision that the caller learned earlier does not name one value.
+	Value []byte
 }
 
 // Op puts a value or deletes the key.

@@ -34,8 +34,10 @@ func (s *Store) askedBy(ctx context.Context) string {
 // one condition and one operation.
 const maxConditions = coord.MaxOps - 2
 
-// Apply makes one transition. It reads the record, applies the event, and stores the result if the
-// record and all conditions still hold. It retries a conflict on the record until ctx ends.
+// Apply makes one transition. It applies the event to the record that this process knows, and stores
+// the result if the record and all conditions still hold. It reads the record where that result is
+// a refusal or no change, and after a conflict. It retries a conflict until ctx ends. So a
+// transition usually takes one call and not two: those of a switch run while writes are held.
 //
 // ErrOwnership means that a condition does not hold. A refusal by upgradestate is
 // *upgradestate.RefusedError or ErrOutdated. An event that changes nothing returns the record as it
@@ -74,8 +76,11 @@ func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []c
 	var failed error // error of the last commit; tried is its content
 	var tried attempt
 	wait := newBackOff()
+	cur, known := s.remembered()
 	for {
-		cur, err := s.Get(ctx)
+		if known == nil {
+			cur, err = s.Get(ctx)
+		}
 		if err != nil {
 			// The store was lost before the outcome could be read, so the caller must not take it
 			// for a failure.
@@ -92,12 +97,16 @@ func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []c
 		// The commit with the unknown outcome has happened: the record holds its value.
 		case errors.Is(failed, coord.ErrUnknown) && cur.Revision > tried.revision && bytes.Equal(now, tried.value):
 			return tried.before, cur, nil
-		case errors.Is(failed, coord.ErrConflict) && cur.Revision == tried.revision:
+		case errors.Is(failed, coord.ErrConflict) && cur.Revision == tried.revision && bytes.Equal(now, tried.base):
 			// The record is unchanged, so one of the conditions failed.
 			return before, after, ErrOwnership
 		}
 		// Decide on the record just read, so that a conflict is decided anew.
 		next, err := upgradestate.Apply(cur, ev)
+		if err != nil && known != nil {
+			known = nil
+			continue // only the stored record may refuse an event
+		}
 		if err != nil {
 			return before, after, err
 		}
@@ -114,6 +123,10 @@ func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []c
 			return before, after, err
 		}
 		// Do not write an equal value: every watcher of the record would wake up.
+		if bytes.Equal(value, now) && known != nil {
+			known = nil
+			continue // another process may have changed it since
+		}
 		if bytes.Equal(value, now) {
 			return cur, cur, nil
 		}
@@ -126,18 +139,25 @@ func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []c
 		}
 		// Before the commit, because afterwards the dropped entries exist nowhere else.
 		s.export(cur, next)
+		packed := packRecord(value)
 		rev, err := s.coord.Commit(ctx,
-			append([]coord.Condition{{Key: s.recordKey(), Revision: cur.Revision}}, conditions...),
-			[]coord.Op{{Key: s.recordKey(), Value: packRecord(value)}})
+			append([]coord.Condition{{Key: s.recordKey(), Revision: cur.Revision, Value: known}}, conditions...),
+			[]coord.Op{{Key: s.recordKey(), Value: packed}})
 		if err == nil {
 			next.Revision = rev
+			s.remember(next, packed)
 			return cur, next, nil
 		}
 		// After a conflict or an unknown outcome, read again to find out which it is.
 		if !again(err) {
 			return before, after, err
 		}
-		failed, tried = err, attempt{before: cur, revision: cur.Revision, value: value}
+		failed, tried = err, attempt{before: cur, revision: cur.Revision, base: now, value: value}
+		if known != nil && errors.Is(err, coord.ErrConflict) {
+			known = nil
+			continue // the known record was outdated: no reason to wait
+		}
+		known = nil
 		if err := pause(ctx, wait); err != nil {
 			return before, after, fmt.Errorf("%w: %w", failed, err)
 		}
@@ -158,10 +178,11 @@ func (s *Store) export(cur, next upgradestate.Deployment) {
 	}
 }
 
-// attempt is the content of a commit: value in place of this revision of the record.
+// attempt is the content of a commit: value in place of base, at this revision of the record.
 type attempt struct {
 	before   upgradestate.Deployment
 	revision int64
+	base     []byte
 	value    []byte
 }
 

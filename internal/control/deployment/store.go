@@ -188,15 +188,35 @@ func (s *Store) decode(kv coord.KV) (upgradestate.Deployment, error) {
 	// Compare the bytes, not the revision: after etcd was restored, another value can have the same
 	// revision.
 	if s.newestValue != nil && bytes.Equal(s.newestValue, kv.Value) {
-		d := upgradestate.Clone(s.newest)
-		d.Revision = kv.Mod
-		return d, nil
+		s.newest.Revision = kv.Mod
+		return upgradestate.Clone(s.newest), nil
 	}
 	d, err := decodeRecord(kv)
 	if err == nil {
 		s.newest, s.newestValue = upgradestate.Clone(d), kv.Value
 	}
 	return d, err
+}
+
+// remember keeps a record that this process has stored, so that nothing decodes it again.
+func (s *Store) remember(d upgradestate.Deployment, value []byte) {
+	s.newestMu.Lock()
+	defer s.newestMu.Unlock()
+	s.newest, s.newestValue = upgradestate.Clone(d), value
+}
+
+// maxRemembered bounds, in bytes, a value that a commit sends again as its condition.
+const maxRemembered = 256 << 10
+
+// remembered returns the record that this process has decoded or stored last, and its stored value.
+// It may be outdated. The value is nil if there is none.
+func (s *Store) remembered() (upgradestate.Deployment, []byte) {
+	s.newestMu.Lock()
+	defer s.newestMu.Unlock()
+	if len(s.newestValue) > maxRemembered {
+		return upgradestate.Deployment{}, nil
+	}
+	return upgradestate.Clone(s.newest), s.newestValue
 }
 
 func decodeRecord(kv coord.KV) (upgradestate.Deployment, error) {

@@ -119,6 +119,15 @@ func commitConditions(b *bundle) {
 		{Key: "k", Revision: rev}, {Key: "k", Create: true, Revision: rev}, {Key: "absent"}, {Key: "absent", Create: true},
 	}, putOp("other", "1"))
 	b.refuse(coord.ErrConflict, []coord.Condition{{Key: "k", Revision: rev}, {Key: "other"}}, putOp("k", "2"))
+	// The value as well as the revision.
+	is := func(revision int64, value string) []coord.Condition {
+		return []coord.Condition{{Key: "k", Revision: revision, Value: []byte(value)}}
+	}
+	b.refuse(coord.ErrConflict, is(rev, "2"), putOp("k", "3"))
+	b.refuse(coord.ErrConflict, is(rev, ""), putOp("k", "3"))
+	b.refuse(coord.ErrConflict, is(rev+1, "1"), putOp("k", "3"))
+	b.refuse(coord.ErrConflict, []coord.Condition{{Key: "absent", Value: []byte("1")}}, putOp("k", "3"))
+	b.commit(is(rev, "1"), putOp("other", "2"))
 	// A conditional deletion.
 	b.refuse(coord.ErrConflict, mod("k", rev+100), coord.Op{Key: "k", Delete: true})
 	b.commit(mod("k", rev), coord.Op{Key: "k", Delete: true})

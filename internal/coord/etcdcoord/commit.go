@@ -19,13 +19,16 @@ func (s *Store) Commit(ctx context.Context, conditions []coord.Condition, ops []
 	if err := ctx.Err(); err != nil {
 		return 0, fmt.Errorf("commit: %w", err) // nothing was sent
 	}
-	compares := make([]clientv3.Cmp, len(conditions))
-	for i, c := range conditions {
+	compares := make([]clientv3.Cmp, 0, len(conditions))
+	for _, c := range conditions {
 		revision := clientv3.ModRevision(s.prefix + c.Key)
 		if c.Create {
 			revision = clientv3.CreateRevision(s.prefix + c.Key)
 		}
-		compares[i] = clientv3.Compare(revision, "=", c.Revision)
+		compares = append(compares, clientv3.Compare(revision, "=", c.Revision))
+		if c.Value != nil {
+			compares = append(compares, clientv3.Compare(clientv3.Value(s.prefix+c.Key), "=", string(c.Value)))
+		}
 	}
 	then := make([]clientv3.Op, len(ops))
 	for i, op := range ops {

@@ -15,6 +15,7 @@
 package memcoord
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -150,7 +151,7 @@ func (db *database) commit(conditions []coord.Condition, ops []coord.Op) (int64,
 		if c.Create {
 			have = kv.Create
 		}
-		if have != c.Revision {
+		if have != c.Revision || c.Value != nil && !bytes.Equal(kv.Value, c.Value) {
 			return 0, fmt.Errorf("%s: %w", c.Key, coord.ErrConflict)
 		}
 	}

@@ -1,0 +1,98 @@
+package deployment_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/control/deployment/deploymenttest"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/upgradestate"
+)
+
+// watched counts the reads and commits of a coord.Store. Tests exchange the store.
+type watched struct {
+	coord.Store
+	gets, commits atomic.Int64
+}
+
+func (s *watched) Get(ctx context.Context, key string) (coord.KV, error) {
+	s.gets.Add(1)
+	return s.Store.Get(ctx, key)
+}
+
+func (s *watched) Commit(ctx context.Context, conditions []coord.Condition, ops []coord.Op) (int64, error) {
+	s.commits.Add(1)
+	return s.Store.Commit(ctx, conditions, ops)
+}
+
+func (s *watched) want(t *testing.T, gets, commits int64) {
+	t.Helper()
+	if g, c := s.gets.Swap(0), s.commits.Swap(0); g != gets || c != commits {
+		t.Errorf("%d reads and %d commits, want %d and %d", g, c, gets, commits)
+	}
+}
+
+// TestTransitionOfAKnownRecord: the process that made the last transition makes the next one without
+// a read. Another process's transition in between costs a read, and is never overwritten.
+func TestTransitionOfAKnownRecord(t *testing.T) {
+	t.Parallel()
+	w := deploymenttest.New(t).WithVersions(t)
+	calls := &watched{Store: w.Coord}
+	s := deployment.New(calls, name, deployment.Config{})
+	apply := func(ev upgradestate.Event) upgradestate.Deployment {
+		t.Helper()
+		d, err := s.Apply(t.Context(), ev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	apply(upgradestate.Begin{ID: "u1", TargetVersion: "v2"})
+	calls.want(t, 1, 1) // nothing is known yet
+	d := apply(upgradestate.AskSwitch{})
+	calls.want(t, 0, 1)
+	if again := apply(upgradestate.AskSwitch{}); again.Revision != d.Revision {
+		t.Errorf("an event without an effect: revision %d, want %d", again.Revision, d.Revision)
+	}
+	calls.want(t, 1, 0) // only the stored record says that it has no effect
+
+	// What the known record refuses, the stored one may allow.
+	w.Apply(t, upgradestate.Abort{ID: "u1"})
+	apply(upgradestate.Begin{ID: "u2", TargetVersion: "v2"})
+	calls.want(t, 1, 1)
+
+	w.Apply(t, upgradestate.AskSwitch{})
+	d = apply(upgradestate.AnnounceNamespace{Namespace: upgradestate.Namespace{
+		Version: "v3", Location: "mongo:dbc_v3", Identity: upgradestate.Identity{Cluster: "replicaSet/c3", Database: "d3"},
+		Kinds: []upgradestate.Kind{{Kind: "packages", Fixed: true, Physical: "packages.n1", ID: "c1", Fence: "view"}},
+	}})
+	if _, announced := d.Namespace("v3"); !d.Upgrade.SwitchAsked || !announced {
+		t.Errorf("got %+v, v3 announced: %t, want both transitions", d.Upgrade, announced)
+	}
+	calls.want(t, 1, 2)
+}
+
+// TestRestoredStoreHasOtherValues: a store that was restored from a backup gives revisions again. A
+// transition of the former record must not replace the restored one.
+func TestRestoredStoreHasOtherValues(t *testing.T) {
+	t.Parallel()
+	former, restored := deploymenttest.New(t).WithVersions(t), deploymenttest.New(t).WithVersions(t)
+	calls := &watched{Store: former.Coord}
+	s := deployment.New(calls, name, deployment.Config{})
+	if _, err := s.Apply(t.Context(), upgradestate.Begin{ID: "former", TargetVersion: "v2"}); err != nil {
+		t.Fatal(err)
+	}
+	d := restored.Apply(t, upgradestate.Begin{ID: "restored", TargetVersion: "v2"})
+	if known, err := s.Get(t.Context()); err != nil || known.Revision != d.Revision {
+		t.Fatalf("revisions %d and %d, %v: the test needs equal ones", known.Revision, d.Revision, err)
+	}
+	calls.Store = restored.Coord
+	for range 2 {
+		d, err := s.Apply(t.Context(), upgradestate.AskSwitch{})
+		if err != nil || d.Upgrade.ID != "restored" || !d.Upgrade.SwitchAsked {
+			t.Errorf("got %+v, %v", d.Upgrade, err)
+		}
+	}
+}

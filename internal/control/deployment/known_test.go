@@ -2,8 +2,10 @@ package deployment_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/control/deployment/deploymenttest"
@@ -94,5 +96,62 @@ func TestRestoredStoreHasOtherValues(t *testing.T) {
 		if err != nil || d.Upgrade.ID != "restored" || !d.Upgrade.SwitchAsked {
 			t.Errorf("got %+v, %v", d.Upgrade, err)
 		}
+	}
+}
+
+// TestAcknowledgesWithoutARead: a server that acknowledges a hold, and a controller that does so for a
+// client, make one trip to the store while writes are held. A registration that has ended or belongs to
+// another process is read, and does not come back.
+func TestAcknowledgesWithoutARead(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	w := deploymenttest.New(t)
+	calls := &watched{Store: w.Coord}
+	s := deployment.New(calls, name, deployment.Config{})
+	lease, err := w.Coord.Grant(ctx, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	register := func(ack uint64) {
+		t.Helper()
+		if err := s.Register(ctx, lease, upgradestate.ServerState{ID: "s1", AckID: "u1", AckAttempt: ack}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	acked := func() upgradestate.ServerState {
+		t.Helper()
+		servers, err := w.Store.Servers(ctx)
+		if err != nil || len(servers) != 1 {
+			t.Fatalf("servers %+v, %v", servers, err)
+		}
+		return servers[0]
+	}
+	register(1)
+	calls.want(t, 1, 1)
+	register(2)
+	calls.want(t, 0, 1)
+	if err := s.AckHold(ctx, "s1", "u1", 3); err != nil {
+		t.Fatal(err)
+	}
+	calls.want(t, 0, 1)
+	// Another controller acknowledges for the same client.
+	if err := w.Store.AckHold(ctx, "s1", "u2", 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.AckHold(ctx, "s1", "u2", 2); err != nil {
+		t.Fatal(err)
+	}
+	calls.want(t, 1, 2)
+	if got := acked(); got.AckID != "u2" || got.AckAttempt != 2 {
+		t.Errorf("registered is %+v", got)
+	}
+	if err := lease.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.AckHold(ctx, "s1", "u2", 3); !errors.Is(err, deployment.ErrNotRegistered) {
+		t.Errorf("acknowledged without a registration: %v", err)
+	}
+	if servers, err := w.Store.Servers(ctx); len(servers) > 0 || err != nil {
+		t.Errorf("servers %+v, %v", servers, err)
 	}
 }

@@ -81,6 +81,8 @@ type Store struct {
 	newest      upgradestate.Deployment // the last decoded record
 	newestValue []byte                  // its value; nil: none yet
 
+	puts puts // by put
+
 	parkedMu sync.Mutex
 	parked   map[string]*parkedShard // by key prefix of the shard's parked groups
 }

@@ -42,21 +42,17 @@ func follow(ctx context.Context, store coord.Store, prefix string, log *zap.Logg
 
 // followOnce lists a prefix once and follows it until an error.
 func followOnce(ctx context.Context, store coord.Store, prefix string, update func(view)) error {
-	kvs, rev, err := store.List(ctx, prefix)
+	kvs, rev, w, err := store.Follow(ctx, prefix)
 	if err != nil {
 		return fmt.Errorf("list %s: %w", prefix, err)
 	}
+	defer w.Close()
 	keys := make(map[string]coord.KV, len(kvs))
 	for _, kv := range kvs {
 		keys[kv.Key] = kv
 	}
 	// The receiver keeps the view, so it gets a copy.
 	update(view{keys: maps.Clone(keys), rev: rev})
-	w, err := store.Watch(ctx, prefix, rev)
-	if err != nil {
-		return fmt.Errorf("watch %s: %w", prefix, err)
-	}
-	defer w.Close()
 	for {
 		events, err := w.Next(ctx)
 		if err != nil {

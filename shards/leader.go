@@ -62,22 +62,17 @@ func Campaign(ctx context.Context, store coord.Store, key, id string, lease coor
 // awaitFree returns when the key is absent. If the key is held under our own lease, it returns that
 // lock: an earlier commit with an unknown outcome got through.
 func awaitFree(ctx context.Context, store coord.Store, key string, ours coord.LeaseID) (Lock, error) {
-	kvs, rev, err := store.List(ctx, key)
+	kvs, _, w, err := store.Follow(ctx, key) // no delete after the list is missed
 	if err != nil {
 		return Lock{}, err
 	}
+	defer w.Close()
 	if len(kvs) == 0 || kvs[0].Key != key { // the list is ordered, so the key itself comes first
 		return Lock{}, nil
 	}
 	if kvs[0].Lease == ours {
 		return Lock{Shard: -1, Key: key, Create: kvs[0].Create}, nil
 	}
-	// From the revision of the list, so that no delete in between is missed.
-	w, err := store.Watch(ctx, key, rev)
-	if err != nil {
-		return Lock{}, err
-	}
-	defer w.Close()
 	for {
 		events, err := w.Next(ctx)
 		if err != nil {

@@ -43,6 +43,10 @@ func (a *address) Watch(ctx context.Context, prefix string, after int64) (coord.
 	return a.now.Load().Watch(ctx, prefix, after)
 }
 
+func (a *address) Follow(ctx context.Context, prefix string) ([]coord.KV, int64, coord.Watch, error) {
+	return a.now.Load().Follow(ctx, prefix)
+}
+
 func (a *address) Grant(ctx context.Context, ttl time.Duration) (coord.Lease, error) {
 	return a.now.Load().Grant(ctx, ttl)
 }

@@ -112,8 +112,12 @@ type Store interface {
 	// Commit makes ops if all conditions hold, and returns the revision of the commit. Errors:
 	// ErrConflict, ErrLeaseLost (an op names a lost lease), ErrNoSpace, ErrUnknown.
 	Commit(ctx context.Context, conditions []Condition, ops []Op) (int64, error)
-	// Watch delivers the changes below prefix after a revision (exclusive).
+	// Watch delivers the changes below prefix after a revision (exclusive). Where that revision is in
+	// the past, etcd looks for its changes only every 100 ms. To follow a prefix use Follow.
 	Watch(ctx context.Context, prefix string, after int64) (Watch, error)
+	// Follow is List and Watch together: the watch delivers the changes after the list, and delivers
+	// each at once. The watch lives until Close, and ctx limits only this call.
+	Follow(ctx context.Context, prefix string) ([]KV, int64, Watch, error)
 	// Grant creates a lease. ttl is its time to live, at least a second.
 	Grant(ctx context.Context, ttl time.Duration) (Lease, error)
 }

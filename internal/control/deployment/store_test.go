@@ -375,7 +375,10 @@ func TestWatchOutlivesADeadWatch(t *testing.T) {
 // deaf is a store whose watches never say anything.
 type deaf struct{ coord.Store }
 
-func (deaf) Watch(context.Context, string, int64) (coord.Watch, error) { return silence{}, nil }
+func (d deaf) Follow(ctx context.Context, prefix string) ([]coord.KV, int64, coord.Watch, error) {
+	kvs, rev, err := d.List(ctx, prefix)
+	return kvs, rev, silence{}, err
+}
 
 type silence struct{}
 

@@ -91,23 +91,18 @@ func (s *Store) follow(ctx context.Context, prefix string, changed func(map[stri
 func (s *Store) followOnce(ctx context.Context, prefix string, kvs map[string]coord.KV, changed func()) error {
 	// Bound the list, or a hanging store would stop the watch without an error.
 	short, cancel := context.WithTimeout(ctx, relist)
-	listed, rev, err := s.coord.List(short, prefix)
+	listed, _, w, err := s.coord.Follow(short, prefix)
 	cancel()
 	if err != nil {
 		return fmt.Errorf("list: %w", err)
 	}
+	defer w.Close()
 	clear(kvs)
 	for _, kv := range listed {
 		kvs[kv.Key] = kv
 	}
 	// Report the list itself, because changes before it may have been missed.
 	changed()
-	// Watch from the revision of the list, so that no change in between is lost.
-	w, err := s.coord.Watch(ctx, prefix, rev)
-	if err != nil {
-		return fmt.Errorf("watch: %w", err)
-	}
-	defer w.Close()
 	for {
 		short, cancel := context.WithTimeout(ctx, relist)
 		events, err := w.Next(short)

@@ -53,6 +53,7 @@ func Exercise(t *testing.T, newStore func(t *testing.T) coord.Store) {
 		{"ConcurrentIncrements", concurrentIncrements},
 		{"WatchDeliversAll", watchDeliversAll},
 		{"WatchResumes", watchResumes},
+		{"FollowMissesNothing", followMissesNothing},
 		{"WatchOnlyPrefix", watchOnlyPrefix},
 		{"WatchFuture", watchFuture},
 		{"WatchEnds", watchEnds},

@@ -52,6 +52,57 @@ func watchResumes(b *bundle) {
 	}
 }
 
+// followMissesNothing begins to follow while somebody writes. List and events together must have each
+// revision of the prefix once.
+func followMissesNothing(b *bundle) {
+	const puts, followers = 60, 12
+	b.put("f/k", "0")
+	b.put("f/gone", "")
+	b.delete("f/gone")
+	g, ctx := errgroup.WithContext(b.ctx)
+	g.Go(func() error {
+		for i := range puts {
+			// Two keys in one revision, one of them elsewhere.
+			if _, err := b.Commit(ctx, nil, []coord.Op{putOp("f/k", strconv.Itoa(i+1)), putOp("elsewhere", "")}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for range followers {
+		kvs, rev, w, err := b.Follow(ctx, "f/")
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(w.Close)
+		if len(kvs) != 1 || kvs[0].Mod > rev {
+			b.Fatalf("Follow lists %+v at %d, want one key", kvs, rev)
+		}
+		at, err := strconv.Atoi(string(kvs[0].Value))
+		if err != nil {
+			b.Fatal(err)
+		}
+		g.Go(func() error {
+			for last := rev; at < puts; {
+				events, err := w.Next(ctx)
+				if err != nil {
+					return err
+				}
+				for _, e := range events {
+					if string(e.KV.Value) != strconv.Itoa(at+1) || e.KV.Mod <= last {
+						return fmt.Errorf("%q at %d after %d at %d", e.KV.Value, e.KV.Mod, at, last)
+					}
+					at, last = at+1, e.KV.Mod
+				}
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		b.Fatal(err)
+	}
+}
+
 func watchOnlyPrefix(b *bundle) {
 	start := b.put("w/x", "")
 	w := b.watch("w/", start)

@@ -24,7 +24,7 @@ import (
 type watch struct {
 	store  *Store
 	prefix string
-	next   int64 // first revision that was not delivered yet
+	next   int64 // first revision that was not delivered yet; 0: of the next change, until Follow knows
 	closed chan struct{}
 	once   sync.Once
 
@@ -43,14 +43,36 @@ func (s *Store) Watch(ctx context.Context, prefix string, after int64) (coord.Wa
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("watch %s: %w", prefix, err)
 	}
+	return s.newWatch(prefix, after+1), nil
+}
+
+// Follow implements coord.Store. A watch that begins in the past is behind at first, and etcd brings
+// such watches up only every 100 ms: too long while writes are held. So the watch begins with the next
+// change, and before the list.
+func (s *Store) Follow(ctx context.Context, prefix string) ([]coord.KV, int64, coord.Watch, error) {
+	w := s.newWatch(prefix, 0)
+	if err := w.open(ctx); err != nil {
+		w.Close()
+		return nil, 0, nil, fmt.Errorf("watch %s: %w", prefix, err)
+	}
+	kvs, rev, err := s.List(ctx, prefix)
+	if err != nil {
+		w.Close()
+		return nil, 0, nil, err
+	}
+	w.next = rev + 1 // take drops what the list has
+	return kvs, rev, w, nil
+}
+
+func (s *Store) newWatch(prefix string, next int64) *watch {
 	return &watch{
-		store: s, prefix: prefix, next: after + 1,
+		store: s, prefix: prefix, next: next,
 		closed: make(chan struct{}),
 		retry: backoff.NewExponentialBackOff(
 			backoff.WithInitialInterval(20*time.Millisecond),
 			backoff.WithMaxInterval(time.Second),
 			backoff.WithMaxElapsedTime(0)),
-	}, nil
+	}
 }
 
 // Close implements coord.Watch. It may run while Next waits, and more than once.
@@ -99,7 +121,9 @@ func (w *watch) wait(ctx context.Context) ([]coord.Event, error) {
 				}
 			case len(resp.Events) > 0:
 				w.retry.Reset()
-				return w.take(resp.Events), nil
+				if events := w.take(resp.Events); len(events) > 0 {
+					return events, nil
+				}
 			default:
 				// Progress without events: advance, so that an idle watch that opens again is not
 				// behind a compaction.
@@ -187,18 +211,21 @@ func (w *watch) pause(ctx context.Context) error {
 	}
 }
 
-// take converts a response. etcd never splits a revision over two responses.
+// take converts a response without the revisions that were delivered. etcd never splits a revision
+// over two responses.
 func (w *watch) take(from []*clientv3.Event) []coord.Event {
-	events := make([]coord.Event, len(from))
-	for i, e := range from {
-		if e.Type == clientv3.EventTypeDelete {
+	events := make([]coord.Event, 0, len(from))
+	for _, e := range from {
+		switch {
+		case e.Kv.ModRevision < w.next: // the list of Follow has it
+		case e.Type == clientv3.EventTypeDelete:
 			key := strings.TrimPrefix(string(e.Kv.Key), w.store.prefix)
-			events[i] = coord.Event{Deleted: true, KV: coord.KV{Key: key, Mod: e.Kv.ModRevision}}
-		} else {
-			events[i] = coord.Event{KV: w.store.kv(e.Kv)}
+			events = append(events, coord.Event{Deleted: true, KV: coord.KV{Key: key, Mod: e.Kv.ModRevision}})
+		default:
+			events = append(events, coord.Event{KV: w.store.kv(e.Kv)})
 		}
 	}
-	w.next = from[len(from)-1].Kv.ModRevision + 1
+	w.next = max(w.next, from[len(from)-1].Kv.ModRevision+1)
 	return events
 }
 

@@ -29,6 +29,16 @@ func (s *Store) Watch(ctx context.Context, prefix string, after int64) (coord.Wa
 	return &watch{store: s, prefix: prefix, after: after, closed: make(chan struct{})}, nil
 }
 
+// Follow implements coord.Store.
+func (s *Store) Follow(ctx context.Context, prefix string) ([]coord.KV, int64, coord.Watch, error) {
+	kvs, rev, err := s.List(ctx, prefix)
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	w, err := s.Watch(ctx, prefix, rev)
+	return kvs, rev, w, err
+}
+
 func (w *watch) Close() { w.once.Do(func() { close(w.closed) }) }
 
 func (w *watch) Next(ctx context.Context) ([]coord.Event, error) {

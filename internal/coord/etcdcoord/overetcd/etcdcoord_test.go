@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func startEtcd(t *testing.T) *embedetcd.Server {
+func startEtcd(t testing.TB) *embedetcd.Server {
 	t.Helper()
 	server, err := embedetcd.Start(t.Context(), embedetcd.Config{Dir: t.TempDir(), PasswordCost: 4})
 	if err != nil {
@@ -37,7 +37,7 @@ func startEtcd(t *testing.T) *embedetcd.Server {
 	return server
 }
 
-func open(t *testing.T, cfg etcdcoord.Config) *etcdcoord.Store {
+func open(t testing.TB, cfg etcdcoord.Config) *etcdcoord.Store {
 	t.Helper()
 	s, err := etcdcoord.Open(t.Context(), cfg)
 	if err != nil {

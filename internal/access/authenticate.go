@@ -15,13 +15,19 @@ var ErrNoProof = errors.New("no proof of identity")
 
 // UnprovenError means that the request carries an invalid proof. The caller receives its text,
 // which contains nothing of the proof.
-type UnprovenError struct{ Reason string }
+type UnprovenError struct {
+	Reason string
+	// Expired means that the proof was valid until its time was over.
+	Expired bool
+}
 
 func (e *UnprovenError) Error() string { return e.Reason }
 
 func unproven(format string, args ...any) error {
-	return &UnprovenError{fmt.Sprintf(format, args...)}
+	return &UnprovenError{Reason: fmt.Sprintf(format, args...)}
 }
+
+func expired(what string) error { return &UnprovenError{Reason: what + " has expired", Expired: true} }
 
 // Authenticator proves the sender of a request. It returns ErrNoProof if the request carries
 // nothing for it, and an *UnprovenError for an invalid proof. Any other error is logged and hidden
@@ -35,8 +41,9 @@ type Authenticator interface {
 // Certificates proves identities by client certificates that TLS has verified. The identity is the
 // SPIFFE id, or the subject if there is none.
 type Certificates struct {
-	// Authorities verify the certificate of each request once more, for listeners whose TLS may
-	// trust other authorities. Nil: what TLS has verified is enough.
+	// Authorities verify the certificate of each request once more. A connection may be older than the
+	// removal of its authority, or its TLS may trust other authorities. Nil: what TLS has verified is
+	// enough.
 	Authorities *Authorities
 }
 
@@ -56,7 +63,7 @@ func (c Certificates) Authenticate(_ context.Context, r *http.Request) (Identity
 		return Identity{}, unproven("the client certificate is not signed by an authority that is known here")
 	}
 	if time.Now().After(leaf.NotAfter) {
-		return Identity{}, unproven("the client certificate has expired")
+		return Identity{}, expired("the client certificate")
 	}
 	ids := 0
 	for _, u := range leaf.URIs {
@@ -77,9 +84,11 @@ func (c Certificates) Authenticate(_ context.Context, r *http.Request) (Identity
 	return Identity{Name: "cert:" + leaf.Subject.String(), Proof: "certificate"}, nil
 }
 
+const authorization = "Authorization"
+
 // bearer returns the token of a request; false if there is none.
 func bearer(r *http.Request) (string, bool) {
-	values := r.Header.Values("Authorization")
+	values := r.Header.Values(authorization)
 	// Two headers are ambiguous: a proxy may have checked the other one.
 	if len(values) != 1 {
 		return "", false

@@ -112,13 +112,13 @@ func (i *Issuer) Authenticate(ctx context.Context, r *http.Request) (Identity, e
 	}
 	crowded := false
 	token, err := verifier.Verify(context.WithValue(ctx, crowdedKey{}, &crowded), raw)
-	var expired *oidc.TokenExpiredError
+	var tooLate *oidc.TokenExpiredError
 	switch {
 	case err != nil && crowded:
 		i.log.Warn("tokens cannot be checked", zap.String("issuer", i.cfg.Name), zap.Error(errManyWait))
 		return Identity{}, unproven("the keys of %s cannot be had now: try again", i.cfg.Issuer)
-	case errors.As(err, &expired):
-		return Identity{}, unproven("the token has expired")
+	case errors.As(err, &tooLate):
+		return Identity{}, expired("the token")
 	case err != nil:
 		// The library's text names audiences and algorithms. Only the log gets it.
 		i.log.Info("a token was refused", zap.String("issuer", i.cfg.Name), zap.Error(err))
@@ -166,7 +166,7 @@ func (i *Issuer) impossible(raw string) error {
 	case !slices.Contains(algorithms, head.Algorithm), !slices.Contains(claims.Audience, i.cfg.Audience):
 		return unproven("the token of %s does not count here: it must be signed by it and be for the audience %q", i.cfg.Issuer, i.cfg.Audience)
 	case float64(time.Now().Unix()) > claims.Expiry:
-		return unproven("the token has expired")
+		return expired("the token")
 	}
 	return nil
 }
@@ -228,36 +228,6 @@ func (i *Issuer) discovered(ctx context.Context) (*oidc.IDTokenVerifier, error) 
 	return nil, i.failure
 }
 
-// boundedKeys bounds the number of calls that wait for fetched keys. A token with a known key waits
-// for none, and is never refused because others wait.
-type boundedKeys struct {
-	oidc.KeySet
-	issuer *Issuer
-}
-
-// crowdedKey holds a *bool that becomes true if too many calls wait. The library drops the error,
-// so the caller learns it from this flag.
-type crowdedKey struct{}
-
-// VerifySignature tries the known keys first. That also starts a fetch, which continues on its own.
-func (k boundedKeys) VerifySignature(ctx context.Context, jwt string) ([]byte, error) {
-	// A canceled context makes the library check the keys it has without waiting.
-	now, cancel := context.WithCancel(ctx)
-	cancel()
-	payload, err := k.KeySet.VerifySignature(now, jwt)
-	if !errors.Is(err, context.Canceled) {
-		return payload, err
-	}
-	if !k.issuer.wait(1) {
-		if crowded, ok := ctx.Value(crowdedKey{}).(*bool); ok {
-			*crowded = true
-		}
-		return nil, errManyWait
-	}
-	defer k.issuer.wait(-1)
-	return k.KeySet.VerifySignature(ctx, jwt)
-}
-
 // wait counts one more or one less call that waits for the issuer. It returns false if too many
 // wait.
 func (i *Issuer) wait(more int) bool {
@@ -280,7 +250,7 @@ func (i *Issuer) discover(ctx context.Context, done chan struct{}) {
 	}
 	var verifier *oidc.IDTokenVerifier
 	if failure == nil {
-		verifier = oidc.NewVerifier(i.cfg.Issuer, boundedKeys{oidc.NewRemoteKeySet(ctx, keysURL), i}, cfg)
+		verifier = oidc.NewVerifier(i.cfg.Issuer, newKeySet(i, func() oidc.KeySet { return oidc.NewRemoteKeySet(ctx, keysURL) }), cfg)
 	}
 	// Publish the result and wake the waiting callers together.
 	i.mu.Lock()

@@ -175,6 +175,8 @@ type Issuer struct {
 	key    *ecdsa.PrivateKey
 	id     string
 	Asked  int // number of requests
+	// Away makes the issuer refuse all requests.
+	Away atomic.Bool
 }
 
 // NewIssuer starts an issuer over plain HTTP. It stops with the test.
@@ -205,6 +207,10 @@ func newIssuer() *Issuer {
 		i.mu.Lock()
 		defer i.mu.Unlock()
 		i.Asked++
+		if i.Away.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
 		i.server.ServeHTTP(w, r)
 	}))
 	return i

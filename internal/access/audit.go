@@ -77,6 +77,14 @@ func (a *Audit) refused(r *http.Request, c Caller, err error) {
 	a.log.Warn("refused", append(a.fields(c, clip(callName(r.URL.Path))), answer(err)...)...)
 }
 
+// ended records a running call that the Guard ended, because its caller's proof no longer counts.
+func (a *Audit) ended(c Caller, call string, err error) {
+	if a == nil {
+		return
+	}
+	a.log.Warn("ended", append(a.fields(c, call), answer(connect.NewError(connect.CodeUnauthenticated, err))...)...)
+}
+
 func (a *Audit) fields(c Caller, call string) []zap.Field {
 	roles := make([]string, len(c.Roles))
 	for i, r := range c.Roles {

@@ -69,6 +69,8 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 		defer g.panicked(r, caller)
 		// Calls inside the process recover panics in their own goroutines.
 		ctx := inprocess.WithReporter(r.Context(), func(p *inprocess.PanicError) { g.report(r, caller, p.Value, p.Stack) })
+		ctx, end := g.rechecked(ctx, w, r, caller)
+		defer end()
 		next.ServeHTTP(w, r.WithContext(WithCaller(ctx, caller)))
 	})
 }
@@ -185,14 +187,14 @@ func (g *Guard) identify(ctx context.Context, r *http.Request, unproven Identity
 		// The log has the details; the caller gets none of them.
 		case !errors.Is(err, ErrNoProof):
 			g.cfg.Log.Error("identity cannot be proven", zap.Error(err))
-			return Identity{}, errors.New("who calls cannot be found out now: try again")
+			return Identity{}, errUnavailable
 		}
 		wants = append(wants, a.Wants())
 	}
 	switch {
 	case brought:
 		return Identity{}, errors.New("the bearer token is not known here")
-	case len(r.Header.Values("Authorization")) > 0:
+	case len(r.Header.Values(authorization)) > 0:
 		return Identity{}, errors.New("the Authorization header is not one 'Bearer TOKEN'")
 	}
 	return Identity{}, fmt.Errorf("who calls is not proven: bring %s", strings.Join(wants, ", or "))

@@ -53,6 +53,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"dbcontroller.dev/internal/base/printable"
 	controllercli "dbcontroller.dev/internal/program/dbcontroller/cli"
 	serverapp "dbcontroller.dev/internal/program/server/app"
 	servercli "dbcontroller.dev/internal/program/server/cli"
@@ -67,9 +68,15 @@ func Serve(s Service) {
 	// os.Exit runs no deferred calls, so the signal handler is released here.
 	stop()
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", program(), err)
+		complain(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// complain prints the reason of an error on one line. A reason may quote a database, whose logins must
+// not forge output.
+func complain(w io.Writer, err error) {
+	fmt.Fprintf(w, "%s: %s\n", program(), printable.Line(err.Error()))
 }
 
 // ServeArgs does what Serve does, with the arguments of a command line, for tests and for programs

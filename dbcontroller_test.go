@@ -312,3 +312,14 @@ func TestCaller(t *testing.T) {
 		}
 	}
 }
+
+// TestComplaintIsOneLine: what a database login or a client chose is no command of the terminal, and no
+// line of its own, where a server says why it cannot start.
+func TestComplaintIsOneLine(t *testing.T) {
+	t.Parallel()
+	var said strings.Builder
+	complain(&said, fmt.Errorf("mark of %s", "a\nFORGED\x1b[2J\u009b\u202e"))
+	if want := program() + `: mark of a\nFORGED\x1b[2J\u009b\u202e` + "\n"; said.String() != want {
+		t.Errorf("%q, want %q", &said, want)
+	}
+}

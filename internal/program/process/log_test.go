@@ -2,12 +2,15 @@ package process
 
 import (
 	"bytes"
+	"encoding/json"
 	"strings"
 	"testing"
 
+	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
 	"dbcontroller.dev/internal/access"
+	"dbcontroller.dev/internal/base/printable"
 )
 
 // TestAuditHasNoLevel: no level of the log silences the audit, and what else is logged goes by it.
@@ -37,5 +40,22 @@ func TestAuditHasNoLevel(t *testing.T) {
 		if strings.Join(got, " ") != want {
 			t.Errorf("%s: %v, want %s", level, got, want)
 		}
+	}
+}
+
+// TestLogIsNoCommandOfTheTerminal: text that others have chosen is one line of the log, without a
+// character that a terminal obeys. A program that reads the line gets the text itself.
+func TestLogIsNoCommandOfTheTerminal(t *testing.T) {
+	t.Parallel()
+	const evil = "größe\x1b[2J\u009b31m\u202e\u2028\x7f\U000e0001\nFORGED"
+	var b bytes.Buffer
+	newLogger(zapcore.InfoLevel, zapcore.AddSync(&b)).Info(evil, zap.String("key", evil))
+	line, ok := strings.CutSuffix(b.String(), "\n")
+	if !ok || strings.ContainsFunc(line, printable.Bad) || !strings.Contains(line, "größe") {
+		t.Errorf("the log has %q", line)
+	}
+	var got struct{ Msg, Key string }
+	if err := json.Unmarshal([]byte(line), &got); err != nil || got.Msg != evil || got.Key != evil {
+		t.Errorf("a program reads %+q, %v", got, err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/internal/access"
+	"dbcontroller.dev/internal/base/printable"
 	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/internal/coord/etcdfile"
 	"dbcontroller.dev/internal/program/etcdlogin"
@@ -173,7 +174,18 @@ func newLogger(level zapcore.Level, to zapcore.WriteSyncer) *zap.Logger {
 	enc := zap.NewProductionEncoderConfig()
 	enc.EncodeTime = zapcore.RFC3339NanoTimeEncoder
 	enc.EncodeDuration = zapcore.StringDurationEncoder
-	return zap.New(audited{zapcore.NewCore(zapcore.NewJSONEncoder(enc), to, zapcore.DebugLevel), level})
+	return zap.New(audited{zapcore.NewCore(zapcore.NewJSONEncoder(enc), escaped{to}, zapcore.DebugLevel), level})
+}
+
+// escaped escapes characters of a line that JSON allows and a terminal obeys. Clients and users of a
+// service choose some of the text.
+type escaped struct{ zapcore.WriteSyncer }
+
+func (e escaped) Write(p []byte) (int, error) {
+	if _, err := e.WriteSyncer.Write([]byte(printable.JSON(string(p)))); err != nil {
+		return 0, err
+	}
+	return len(p), nil // all of it is written, in another form
 }
 
 // audited writes entries of the level, and all entries of the audit log.

@@ -10,6 +10,7 @@ import (
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/internal/base/printable"
 )
 
 func beginCommand() *cobra.Command {
@@ -188,9 +189,9 @@ func (a *asker) loss(cmd *cobra.Command, accept bool, confirm string) error {
 		return refused("rollback: the rollback to the snapshot loses %s%s: to accept that, give %s", numbers, doubts(confirm, r.GetConfirmLacks()), flags)
 	}
 	// Accepted. Still print the loss, for the log of the operator.
-	fmt.Fprintln(cmd.ErrOrStderr(), "will lose: "+printable(numbers))
+	fmt.Fprintln(cmd.ErrOrStderr(), "will lose: "+printable.Line(numbers))
 	for _, name := range r.GetExamples() {
-		fmt.Fprintln(cmd.ErrOrStderr(), "  "+printable(name))
+		fmt.Fprintln(cmd.ErrOrStderr(), "  "+printable.Line(name))
 	}
 	return nil
 }

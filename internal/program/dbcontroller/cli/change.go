@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 
 	"dbcontroller.dev/appclient/client"
+	"dbcontroller.dev/internal/base/printable"
 )
 
 // resolveTimeout limits the check whether a change with a lost answer was made.
@@ -40,7 +41,7 @@ func (ch change[S]) make(ctx context.Context, c *connection, say io.Writer) (ans
 	if ctx.Err() != nil {
 		return nil, false, failedf(exitUnknown, "interrupted before the controller answered, so the change may have been made: %s", again)
 	}
-	fmt.Fprintf(say, "the answer was lost (%s): asking for the outcome\n", printable(c.explain(err).Error()))
+	fmt.Fprintf(say, "the answer was lost (%s): asking for the outcome\n", printable.Line(c.explain(err).Error()))
 	// A dry run may be repeated at another controller, unlike the change.
 	asking, cancel := context.WithTimeout(client.Repeatable(ctx), min(c.timeout, resolveTimeout))
 	defer cancel()

@@ -16,6 +16,7 @@ import (
 
 	"dbcontroller.dev/appclient/client"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/internal/base/printable"
 	"dbcontroller.dev/internal/base/watchedfile"
 )
 
@@ -119,7 +120,7 @@ func (c *connection) open() (dbcontrollerv1connect.DeploymentServiceClient, erro
 	// Warn early about secrets that other users can read.
 	for _, secret := range []string{cfg.TokenFile, cfg.Key} {
 		if c.cmd != nil && secret != "" && watchedfile.Secret(secret).Exposed() {
-			fmt.Fprintf(c.cmd.ErrOrStderr(), "warning: %s: %s\n", printable(secret), watchedfile.ExposedText)
+			fmt.Fprintf(c.cmd.ErrOrStderr(), "warning: %s: %s\n", printable.Line(secret), watchedfile.ExposedText)
 		}
 	}
 	// The check of older controllers calls the API itself, so it needs a client of its own.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"dbcontroller.dev/internal/base/printable"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,7 +58,7 @@ func FuzzPrintable(f *testing.F) {
 	f.Add("\xe6\x97", 1)
 	f.Fuzz(func(t *testing.T, text string, at int) {
 		bad := func(r rune) bool { return !unicode.IsPrint(r) || r == '\uFFFD' }
-		if out := printable(text); strings.ContainsFunc(out, bad) || len(out) > 10*len(text) {
+		if out := printable.Line(text); strings.ContainsFunc(out, bad) || len(out) > 10*len(text) {
 			t.Errorf("%q is printed as %q", text, out)
 		}
 		if at < 0 || at > len(text) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"dbcontroller.dev/internal/base/printable"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/internal/program/databases"
@@ -144,7 +145,7 @@ func acceptKeys(ctx context.Context, version string, s *sealed.Sealer, do bool, 
 		return false, write(out, fmt.Appendf(nil, "a process with a key has signed the state of %s: nothing is changed\n", version))
 	case !do:
 		// This state has no proof. It must not print lines of its own.
-		return true, write(out, []byte(printable(fmt.Sprintf("the mark of %s: records are written with %s, and may be encrypted with %s; fields that stay readable: %s",
+		return true, write(out, []byte(printable.Line(fmt.Sprintf("the mark of %s: records are written with %s, and may be encrypted with %s; fields that stay readable: %s",
 			version, st.Key, strings.Join(st.InUse(), ", "), readableFields(st)))+"\n"))
 	}
 	// Accept only the state that was printed. Another process may have written a different one

@@ -16,6 +16,7 @@ import (
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/internal/base/printable"
 )
 
 // asker is the connection of a command that changes something. Such a command first makes a dry run
@@ -125,7 +126,7 @@ func announce(w io.Writer, when string, effects []string) {
 		if !strings.HasPrefix(e, "nothing: ") {
 			e = when + ": " + e
 		}
-		fmt.Fprintln(w, printable(e))
+		fmt.Fprintln(w, printable.Line(e))
 	}
 }
 

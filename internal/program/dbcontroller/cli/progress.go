@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/base/printable"
 )
 
 // sayEvery is the interval between progress lines on outputs that are not terminals.
@@ -46,7 +47,7 @@ func newProgress(w io.Writer) *progress {
 // show shows text as the progress of a stage. The first text of a stage is always shown, whatever
 // the interval. It ignores write errors: progress is not part of the result.
 func (p *progress) show(stage, text string) {
-	text = printable(text) // the writer is bare, and --json texts are unquoted
+	text = printable.Line(text) // the writer is bare, and --json texts are unquoted
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	// Off a terminal, skip repeated texts, the initial delay, and all but one line each sayEvery.

@@ -4,49 +4,15 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strconv"
-	"strings"
-	"unicode"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"dbcontroller.dev/internal/base/printable"
 )
-
-// Users of the service choose record keys, ids and names. A terminal takes some characters for a
-// command or the end of a line. They are printed in Go's quoted form, so that they cannot forge
-// output.
-
-// printable quotes the characters of s that are not printable on one line.
-func printable(s string) string {
-	if !strings.ContainsFunc(s, unprintable) {
-		return s
-	}
-	var b strings.Builder
-	quoteTo(&b, s, unprintable)
-	return b.String()
-}
-
-// unprintable also covers marks that change the direction of text, and invalid UTF-8.
-func unprintable(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
-
-func quoteTo(b *strings.Builder, s string, bad func(rune) bool) {
-	for i, r := range s {
-		switch {
-		case !bad(r):
-			b.WriteRune(r)
-		// An invalid byte decodes to RuneError as well. Print the byte itself, not U+FFFD.
-		case r == utf8.RuneError && s[i] != "\uFFFD"[0]:
-			b.WriteString(`\x` + strconv.FormatUint(uint64(s[i])|0x100, 16)[1:])
-		default:
-			q := strconv.QuoteRuneToASCII(r)
-			b.WriteString(q[1 : len(q)-1])
-		}
-	}
-}
 
 // linef prints like fmt.Fprintf, with each text among args made printable. So a text that a user or
 // a database login chose ends no line and no column. The format may have lines and columns.
@@ -55,7 +21,7 @@ func linef(w io.Writer, format string, args ...any) {
 	for i, a := range args {
 		switch a.(type) {
 		case string, error, fmt.Stringer:
-			plain[i] = printable(fmt.Sprint(a))
+			plain[i] = printable.Line(fmt.Sprint(a))
 		default:
 			plain[i] = a
 		}
@@ -111,13 +77,13 @@ func quoteMessage(m protoreflect.Message) {
 		case f.IsList():
 			for i := range v.List().Len() {
 				if text {
-					v.List().Set(i, protoreflect.ValueOfString(printable(v.List().Get(i).String())))
+					v.List().Set(i, protoreflect.ValueOfString(printable.Line(v.List().Get(i).String())))
 				} else if message {
 					quoteMessage(v.List().Get(i).Message())
 				}
 			}
 		case text:
-			m.Set(f, protoreflect.ValueOfString(printable(v.String())))
+			m.Set(f, protoreflect.ValueOfString(printable.Line(v.String())))
 		case message:
 			quoteMessage(v.Message())
 		}
@@ -131,14 +97,14 @@ func quoteMap(f protoreflect.FieldDescriptor, m protoreflect.Map) {
 	next := map[string]protoreflect.Value{}
 	m.Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
 		if values.Kind() == protoreflect.StringKind {
-			v = protoreflect.ValueOfString(printable(v.String()))
+			v = protoreflect.ValueOfString(printable.Line(v.String()))
 			m.Set(k, v)
 		} else if values.Message() != nil {
 			quoteMessage(v.Message())
 		}
-		if name := k.String(); keys && printable(name) != name {
+		if name := k.String(); keys && printable.Line(name) != name {
 			m.Clear(k)
-			next[printable(name)] = v
+			next[printable.Line(name)] = v
 		}
 		return true
 	})
@@ -169,34 +135,15 @@ func (q quoted) Write(p []byte) (int, error) {
 		}
 	}
 	*q.rest = text[whole:]
-	var b strings.Builder
+	form := printable.Lines
 	if q.json {
-		escapeTo(&b, text[:whole])
-	} else {
-		quoteTo(&b, text[:whole], func(r rune) bool { return r != '\n' && r != '\t' && unprintable(r) })
+		form = printable.JSON
 	}
-	if _, err := io.WriteString(q.Writer, b.String()); err != nil {
+	if _, err := io.WriteString(q.Writer, form(text[:whole])); err != nil {
 		return 0, err
 	}
 	// Report all bytes as written: kept bytes are not lost, and a short count is an error.
 	return len(p), nil
-}
-
-// escapeTo escapes characters that JSON allows and a terminal obeys. The JSON value stays the same,
-// since such characters occur only within strings.
-func escapeTo(b *strings.Builder, s string) {
-	for _, r := range s {
-		switch {
-		case r < 0x7f || !unprintable(r):
-			b.WriteRune(r)
-		// JSON escapes characters beyond 16 bits as surrogate pairs.
-		case r > 0xffff:
-			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(b, `\u%04x\u%04x`, high, low)
-		default:
-			fmt.Fprintf(b, `\u%04x`, r)
-		}
-	}
 }
 
 // quoteOutput quotes everything that a command prints. Standard error is always text for people,

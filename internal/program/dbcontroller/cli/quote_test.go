@@ -12,6 +12,7 @@ import (
 
 	"dbcontroller.dev/config"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/base/printable"
 	"dbcontroller.dev/internal/engine/identity"
 	"dbcontroller.dev/internal/program/process"
 	"dbcontroller.dev/record"
@@ -42,7 +43,7 @@ func TestNothingIsACommandOfTheTerminal(t *testing.T) {
 			t.Errorf("%v: %v", args, err)
 		}
 		for _, line := range strings.Split(out+diag, "\n") {
-			if strings.HasPrefix(strings.TrimSpace(line), "FORGED") || strings.ContainsFunc(line, func(r rune) bool { return r != '\t' && unprintable(r) }) {
+			if strings.HasPrefix(strings.TrimSpace(line), "FORGED") || strings.ContainsFunc(line, func(r rune) bool { return r != '\t' && printable.Bad(r) }) {
 				t.Errorf("%v prints %q", args, line)
 			}
 		}
@@ -63,7 +64,7 @@ func TestNothingIsACommandOfTheTerminal(t *testing.T) {
 			t.Errorf("%q: %v", args, err)
 		}
 		for _, line := range strings.Split(out+diag, "\n") {
-			if strings.HasPrefix(strings.TrimSpace(line), "FORGED") || strings.ContainsFunc(line, unprintable) {
+			if strings.HasPrefix(strings.TrimSpace(line), "FORGED") || strings.ContainsFunc(line, printable.Bad) {
 				t.Errorf("%q prints %q", args, line)
 			}
 		}
@@ -89,7 +90,7 @@ func TestNothingIsACommandOfTheTerminal(t *testing.T) {
 		t.Errorf("as JSON: %q, %v", out, err)
 	}
 	f.err = connect.NewError(connect.CodeFailedPrecondition, errors.New(text))
-	if _, _, err := run(t, "history", server); err == nil || strings.ContainsFunc(printable(err.Error()), unprintable) {
+	if _, _, err := run(t, "history", server); err == nil || strings.ContainsFunc(printable.Line(err.Error()), printable.Bad) {
 		t.Errorf("an error: %q", err)
 	}
 }
@@ -154,7 +155,7 @@ func TestPrintable(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "", "größe 日本 \\x1b 'a'": "größe 日本 \\x1b 'a'", evil: `id\x1b[2J\x1b]0;owned\a\nFORGED row\r\u202e\u009b31m\xff`, "\uFFFD": `\ufffd`,
 	} {
-		if got := printable(text); got != want {
+		if got := printable.Line(text); got != want {
 			t.Errorf("%q is printed as %s, want %s", text, got, want)
 		}
 	}

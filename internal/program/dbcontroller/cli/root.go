@@ -25,6 +25,7 @@ import (
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/internal/base/printable"
 	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/internal/program/build"
 	"dbcontroller.dev/internal/program/dbcontroller/app"
@@ -218,7 +219,7 @@ func (p Program) Main() {
 	// os.Exit runs no deferred calls, so restore the signals here.
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "dbcontroller:", printable(err.Error()))
+		fmt.Fprintln(os.Stderr, "dbcontroller:", printable.Line(err.Error()))
 	}
 	os.Exit(ExitStatus(err))
 }

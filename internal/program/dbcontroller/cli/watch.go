@@ -14,6 +14,7 @@ import (
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/internal/base/printable"
 )
 
 // watchPatience is the time that a view waits for a controller to return.
@@ -47,13 +48,13 @@ func watchCommand() *cobra.Command {
 // view returns the functions that show changes and notes. Output is JSON for programs, a redrawn
 // view on a terminal, or lines for a log.
 func (c *connection) view(w, diagnostics io.Writer) (show func(*dbv1.Deployment) error, note func(string)) {
-	note = func(text string) { fmt.Fprintln(diagnostics, printable(text)) }
+	note = func(text string) { fmt.Fprintln(diagnostics, printable.Line(text)) }
 	switch {
 	case c.json:
 		return func(d *dbv1.Deployment) error { return printJSON(w, d) }, note
 	case isTerminal(w):
 		s := &screen{w: bare(w), size: func() (int, int) { return terminalSize(w) }}
-		return s.draw, func(text string) { s.note(printable(text)) } // a separate line would displace the view
+		return s.draw, func(text string) { s.note(printable.Line(text)) } // a separate line would displace the view
 	default:
 		return (&lines{w: w, now: time.Now}).draw, note
 	}

@@ -101,41 +101,19 @@ func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []c
 			// The record is unchanged, so one of the conditions failed.
 			return before, after, ErrOwnership
 		}
-		// Decide on the record just read, so that a conflict is decided anew.
-		next, err := upgradestate.Apply(cur, ev)
-		if err != nil && known != nil {
+		// After a conflict, this decides anew on the record just read.
+		next, value, err := s.decide(ctx, cur, now, ev)
+		switch {
+		case known != nil && (err != nil || value == nil):
 			known = nil
-			continue // only the stored record may refuse an event
-		}
-		if err != nil {
+			continue // another process may have changed the record since
+		case err != nil:
 			return before, after, err
-		}
-		// Note the history in the same record, so that a transition and its entry cannot come
-		// apart.
-		by, at := s.askedBy(ctx), time.Now().UTC().Format(time.RFC3339Nano)
-		next = upgradestate.Note(cur, next, by, at)
-		// Only a proven identity may appear as the caller in the history.
-		if caller, ok := access.CallerOf(ctx); ok && caller.Proven() {
-			next = upgradestate.Ascribe(next, by, at, caller.Name, caller.Address)
-		}
-		value, err := json.Marshal(next)
-		if err != nil {
-			return before, after, err
-		}
-		// Do not write an equal value: every watcher of the record would wake up.
-		if bytes.Equal(value, now) && known != nil {
-			known = nil
-			continue // another process may have changed it since
-		}
-		if bytes.Equal(value, now) {
+		case value == nil:
 			return cur, cur, nil
-		}
 		// The caller's checks of both databases are older than the failed commit.
-		if failed != nil && isFlip(ev) {
+		case failed != nil && isFlip(ev):
 			return before, after, fmt.Errorf("%w: it is unknown whether the flip happened, so both databases must be checked again", failed)
-		}
-		if err := upgradestate.Validate(next); err != nil {
-			return before, after, fmt.Errorf("would leave an invalid record: %w", err)
 		}
 		// Before the commit, because afterwards the dropped entries exist nowhere else.
 		s.export(cur, next)
@@ -162,6 +140,32 @@ func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []c
 			return before, after, fmt.Errorf("%w: %w", failed, err)
 		}
 	}
+}
+
+// decide applies an event to a record, whose encoding is now. It returns the new record with its
+// encoding, which is nil if nothing changes.
+func (s *Store) decide(ctx context.Context, cur upgradestate.Deployment, now []byte, ev upgradestate.Event) (next upgradestate.Deployment, value []byte, err error) {
+	if next, err = upgradestate.Apply(cur, ev); err != nil {
+		return next, nil, err
+	}
+	// Note the history in the same record, so that a transition and its entry cannot come apart.
+	by, at := s.askedBy(ctx), time.Now().UTC().Format(time.RFC3339Nano)
+	next = upgradestate.Note(cur, next, by, at)
+	// Only a proven identity may appear as the caller in the history.
+	if caller, ok := access.CallerOf(ctx); ok && caller.Proven() {
+		next = upgradestate.Ascribe(next, by, at, caller.Name, caller.Address)
+	}
+	if value, err = json.Marshal(next); err != nil {
+		return next, nil, err
+	}
+	// Do not write an equal value: every watcher of the record would wake up.
+	if bytes.Equal(value, now) {
+		return next, nil, nil
+	}
+	if err := upgradestate.Validate(next); err != nil {
+		return next, nil, fmt.Errorf("would leave an invalid record: %w", err)
+	}
+	return next, value, nil
 }
 
 func isFlip(ev upgradestate.Event) bool {

@@ -17,7 +17,7 @@ func (s *shard) checkpoint() Checkpoint {
 		Copied: map[string]record.Range{}, Count: s.copied,
 		// A group that differs is not part of a checkpoint. The next owner must find it again.
 		Verified: s.verified && !s.rescan && s.found == 0, Rescan: s.rescan || s.rescanned && s.found > 0, Fences: s.fences,
-		Target: s.targetMark(), Repair: s.repair, Left: s.left,
+		Target: s.targetMark(), Repair: s.repair, Left: s.left.at, LeftMarkers: s.left.markers,
 	}
 	c.setDone(s.names, s.done)
 	for name, t := range s.todo {

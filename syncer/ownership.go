@@ -125,11 +125,11 @@ func (e *Engine) install(lock shards.Lock, c Checkpoint) {
 	s := &shard{
 		lock: lock, todo: map[string]*rangeTask{}, names: e.plan.names(lock.Shard, e.cfg.Ring), copied: c.Count,
 		applied: at, compared: at, late: map[transform.GroupID]lateEntry{}, verified: c.Verified || e.plan.InSync, rescan: c.Rescan, fences: c.Fences,
-		watched: c.Target, repair: c.Repair, left: c.Left,
+		watched: c.Target, repair: c.Repair, left: place{at: c.Left, markers: c.LeftMarkers},
 	}
 	// The owner before has not seen the end of the direction.
-	if s.left.IsZero() && e.over() {
-		s.left = c.Position
+	if s.left.at.IsZero() && e.over() {
+		s.left = at.leaving()
 	}
 	if s.verified && s.watched.IsZero() {
 		// The checkpoint has no position in the target's changes: an earlier binary wrote it, or

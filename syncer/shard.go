@@ -29,7 +29,7 @@ type shard struct {
 	applied  place
 	compared place
 	late     map[transform.GroupID]lateEntry
-	left     record.Position // Checkpoint.Left
+	left     place // Checkpoint.Left and LeftMarkers
 	lateSeq  uint64
 	lateSize int       // approximate bytes of late
 	heard    time.Time // last delivery of the stream; zero: none yet
@@ -84,6 +84,15 @@ func (p place) after(b record.ChangeBatch, lateDeletes int64) place {
 			markers[c.Kind] = c.Marker
 			p.markers = markers
 		}
+	}
+	return p
+}
+
+// leaving returns the place for the end of the direction. Its markers are not nil, which in a
+// checkpoint would mean that they are unknown.
+func (p place) leaving() place {
+	if p.markers == nil {
+		p.markers = map[string]string{}
 	}
 	return p
 }

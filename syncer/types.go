@@ -34,10 +34,15 @@ type Plan struct {
 	// Target, in a plan InSync, is a place in the target's changes before any foreign change other
 	// than the application's. Zero means that the target needs a whole comparison.
 	Target record.Position `json:"target,omitzero"`
-	// Fences has, by kind, the marker of the latest switch's fence, for kinds whose marker follows
-	// Target and comes only once. The application made the changes of such a kind between Target and
-	// its marker.
-	Fences map[string]string `json:"fences,omitempty"`
+	// Fences has, by kind, the latest switch's fence, for kinds whose fence follows Target. The
+	// application made the changes of such a kind between Target and its fence.
+	Fences map[string]SeenFence `json:"fences,omitempty"`
+}
+
+// SeenFence is a fence in the changes of a target.
+type SeenFence struct {
+	Marker string          `json:"marker"`
+	After  record.Position `json:"after"` // the last known position before the first such marker
 }
 
 // Checkpoint is the resumable state of one shard. It is written after the work it describes is
@@ -72,6 +77,9 @@ type Checkpoint struct {
 	// Left is Position as the end of the direction found it. The watch for late deletes then moves
 	// Position further, but the target has no later change of the source. Zero before the end.
 	Left record.Position `json:"left,omitzero"`
+	// LeftMarkers are the Markers at Left. They are nil before the end, and in checkpoints of earlier
+	// binaries.
+	LeftMarkers map[string]string `json:"leftMarkers,omitzero"`
 }
 
 // Parked is the stored entry of a group that could not be transformed or stored.

@@ -63,7 +63,7 @@ func (e *Engine) setRecord(d upgradestate.Deployment) {
 // leave notes the end of the direction in its shards. e.mu is held.
 func (e *Engine) leave() {
 	for _, s := range e.shards {
-		s.left = s.compared.at
+		s.left = s.compared.leaving()
 	}
 	// The stream of the source must show the origin of changes now.
 	e.restart = e.keepsLateWatch(e.record)

@@ -146,7 +146,7 @@ type intruded struct {
 
 // consumeTarget repairs groups with foreign changes, adds them to the late sets and advances the
 // shards. ahead is the one of intrusions.
-func (e *Engine) consumeTarget(ctx context.Context, b record.ChangeBatch, ahead map[string]string) error {
+func (e *Engine) consumeTarget(ctx context.Context, b record.ChangeBatch, ahead map[string]SeenFence) error {
 	if len(b.Changes) > 0 {
 		if err := e.await(ctx, func() bool { return e.roomForLate() || e.over() || e.rewatch }); err != nil {
 			return err
@@ -199,30 +199,28 @@ func (s *shard) watches(b record.ChangeBatch) bool {
 	return s.watching && !s.leaving && b.Pos.Compare(s.watched) >= 0
 }
 
-// fencesAhead returns the fences, by kind, that a stream from this position meets first. Changes
-// before them are the application's: the direction that the switch ended has taken them along.
-// Repairing them would delete records of the application that were waived and are not listed. A
-// stream that begins later may be behind some of the fences, so it takes none into account.
-func (e *Engine) fencesAhead(from record.Position) map[string]string {
+// fencesAhead returns the fences, by kind, that a stream from this position meets. Changes before them
+// are the application's: the direction that the switch ended has taken them along. Repairing them
+// would delete records of the application that were waived and are not listed.
+func (e *Engine) fencesAhead(from record.Position) map[string]SeenFence {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if from.Compare(e.plan.Target) != 0 {
-		return nil
-	}
-	return maps.Clone(e.plan.Fences)
+	ahead := maps.Clone(e.plan.Fences)
+	maps.DeleteFunc(ahead, func(_ string, f SeenFence) bool { return from.Compare(f.After) > 0 }) // perhaps behind it
+	return ahead
 }
 
 // intrusions returns the work of a batch. It removes from ahead the fences that the batch contains.
-func (e *Engine) intrusions(b record.ChangeBatch, ahead map[string]string) intruded {
+func (e *Engine) intrusions(b record.ChangeBatch, ahead map[string]SeenFence) intruded {
 	in := intruded{hits: map[*shard][]transform.GroupID{}}
 	seen := map[transform.GroupID]record.Origin{}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range b.Changes {
-		mark, before := ahead[c.Kind]
+		fence, before := ahead[c.Kind]
 		switch {
 		case c.Marker != "":
-			if before && c.Marker == mark {
+			if before && c.Marker == fence.Marker {
 				delete(ahead, c.Kind)
 			}
 			continue
@@ -338,27 +336,27 @@ func (s *shard) foreignStays() (n int) {
 // leftAt returns a place in the target's changes before any foreign change, and Plan.Fences. The
 // latest switch has fenced the application there, so earlier changes are its own. A zero place means
 // that no such place is left.
-func (e *Engine) leftAt(ctx context.Context) (record.Position, map[string]string, error) {
+func (e *Engine) leftAt(ctx context.Context) (record.Position, map[string]SeenFence, error) {
 	d := e.current()
 	key, ok := Left(d, e.Direction.To())
 	if !ok {
 		return record.Position{}, nil, nil
 	}
-	var first record.Position
+	var first place // its markers are nil if they are unknown
 	for n := range e.cfg.Ring {
 		c, found, err := e.Journal.LoadCheckpoint(ctx, key, n)
 		if err != nil {
-			return first, nil, fmt.Errorf("checkpoint of the direction before: %w", err)
+			return record.Position{}, nil, fmt.Errorf("checkpoint of the direction before: %w", err)
 		}
 		// Without the position of each shard no place is known to be early enough.
 		if !found || c.Position.IsZero() {
 			return record.Position{}, nil, nil
 		}
-		at := c.Position
+		at := place{at: c.Position, markers: c.Markers}.leaving()
 		if !c.Left.IsZero() {
-			at = c.Left
+			at = place{at: c.Left, markers: c.LeftMarkers}
 		}
-		if first.IsZero() || at.Compare(first) < 0 {
+		if first.at.IsZero() || at.at.Compare(first.at) < 0 {
 			first = at
 		}
 	}
@@ -373,18 +371,24 @@ func (e *Engine) leftAt(ctx context.Context) (record.Position, map[string]string
 	return at, fences, nil
 }
 
-// findFences reads the target's changes from a position of the application's time up to now. It
-// returns the last position before the first fence, and the fences that it met, by kind, but for those
-// whose marker may come again later. Without a fence it returns the position that it was given, which
-// is behind all of them.
-func (e *Engine) findFences(ctx context.Context, first record.Position, target upgradestate.Namespace) (record.Position, map[string]string, error) {
+// findFences reads the target's changes from a place in the application's time up to now. It returns
+// the fences that it met, by kind, and a position before all foreign changes: the last one before the
+// first fence, or its own place if that is, or may be, behind the fence of a kind already.
+func (e *Engine) findFences(ctx context.Context, from place, target upgradestate.Namespace) (record.Position, map[string]SeenFence, error) {
+	first := from.at
 	toks, err := e.watchedTokens(ctx)
 	if err != nil {
 		return first, nil, err
 	}
-	fences, ahead, found := map[string]string{}, map[string]string{}, false
+	fences, ahead, behind := map[string]SeenFence{}, map[string]string{}, from.markers == nil
 	for kind := range toks {
-		if k, _ := target.Kind(kind); k.Fenced != "" {
+		switch k, _ := target.Kind(kind); {
+		case k.Fenced == "":
+		case from.markers[kind] == k.Fenced:
+			behind = true
+		// Its marker may be met although the place is behind the fence.
+		case from.markers == nil && repeats(k):
+		default:
 			ahead[kind] = k.Fenced
 		}
 	}
@@ -404,13 +408,11 @@ func (e *Engine) findFences(ctx context.Context, first record.Position, target u
 		}
 		for _, c := range b.Changes {
 			if c.Marker != "" && c.Marker == ahead[c.Kind] {
-				if !found {
-					first, found = at, true
+				if len(fences) == 0 && !behind {
+					first = at
 				}
 				delete(ahead, c.Kind)
-				if k, _ := target.Kind(c.Kind); !repeats(k) {
-					fences[c.Kind] = c.Marker
-				}
+				fences[c.Kind] = SeenFence{Marker: c.Marker, After: at}
 			}
 		}
 		at = b.Pos

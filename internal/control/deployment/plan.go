@@ -25,15 +25,15 @@ const planPart = 256 << 10
 // string, which earlier binaries cannot read. Those binaries would give ranges to other shards or
 // find none, and nobody would copy the rest.
 type storedPlan struct {
-	Start  record.Position   `json:"start"`
-	Ranges json.RawMessage   `json:"ranges"`
-	Totals map[string]int64  `json:"totals"`
-	InSync bool              `json:"level,omitempty"`
-	Target record.Position   `json:"target,omitzero"`
-	Fences map[string]string `json:"fences,omitempty"`
-	Dealt  planPiece         `json:"dealt,omitempty"`
-	Parts  string            `json:"parts,omitempty"` // random part of the parts' keys; empty: no parts
-	Count  int               `json:"count,omitempty"`
+	Start  record.Position             `json:"start"`
+	Ranges json.RawMessage             `json:"ranges"`
+	Totals map[string]int64            `json:"totals"`
+	InSync bool                        `json:"level,omitempty"`
+	Target record.Position             `json:"target,omitzero"`
+	Fences map[string]syncer.SeenFence `json:"fences,omitempty"`
+	Dealt  planPiece                   `json:"dealt,omitempty"`
+	Parts  string                      `json:"parts,omitempty"` // random part of the parts' keys; empty: no parts
+	Count  int                         `json:"count,omitempty"`
 }
 
 // elsewhere replaces ranges that an earlier binary must not use.

@@ -62,11 +62,9 @@ func (s *Store) Fence(ctx context.Context, f record.Fence) error {
 	case f.Renames():
 		return s.fenceByRename(f, col)
 	case f.Class == record.FenceValidator:
-		// A repeated call only confirms the fence.
-		if col.mark != f.To {
-			col.validator, col.mark = &validator{Nothing: true}, f.To
-			s.logMark(col, f.To)
-		}
+		// As in MongoDB, a call that only confirms the fence sets it again, and its marker comes again.
+		col.validator, col.mark = &validator{Nothing: true}, f.To
+		s.logMark(col, f.To)
 	case f.Class == record.FenceWriteBlock:
 		if s.cluster.blocked[col.id] != f.To {
 			s.cluster.blocked[col.id] = f.To

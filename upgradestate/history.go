@@ -139,7 +139,7 @@ func (d *Deployment) noteRetired(before Deployment, by, at string) {
 		if e := d.openEntry("complete"); e != nil {
 			e.Outcome, e.Ended = "dropped", at
 			if before.Retire != nil && before.Retire.Lost {
-				e.Outcome = "given up: its database is lost"
+				e.Outcome = givenUp
 			}
 			if len(d.Kept) > len(before.Kept) {
 				e.Outcome = "set aside until " + d.Kept[len(d.Kept)-1].Until
@@ -147,19 +147,35 @@ func (d *Deployment) noteRetired(before Deployment, by, at string) {
 		}
 	}
 	if r, was := d.Retire, before.Retire; r != nil && was != nil && r.Lost && !was.Lost {
-		d.addEntry(Entry{At: at, By: by, What: "keep", From: r.Version, Detail: "given up: its database is lost"})
+		d.addEntry(Entry{At: at, By: by, What: "keep", From: r.Version, Detail: givenUp})
 	} else if r != nil && was != nil && *r != *was {
 		d.addEntry(Entry{At: at, By: by, What: "keep", From: r.Version, Detail: keptUntil(r.Until)})
 	}
 	for _, was := range before.Kept {
 		v := was.Namespace.Version
 		switch i := d.kept(v); {
+		case i < 0 && d.endGivenUp(v, at):
 		case i < 0:
 			d.addEntry(Entry{At: at, By: by, What: "drop", From: v, Outcome: "dropped", Ended: at})
 		case d.Kept[i].Until != was.Until:
 			d.addEntry(Entry{At: at, By: by, What: "keep", From: v, Detail: keptUntil(d.Kept[i].Until)})
 		}
 	}
+}
+
+// givenUp is the outcome for a version whose database is lost: nothing was dropped there.
+const givenUp = "given up: its database is lost"
+
+// endGivenUp ends the entry of kept data that this transition gave up. It returns false if there is
+// none.
+func (d *Deployment) endGivenUp(version, at string) bool {
+	for i := range d.History {
+		if e := &d.History[i]; e.What == "drop" && e.From == version && e.Outcome == givenUp && e.Ended == "" {
+			e.Ended = at
+			return true
+		}
+	}
+	return false
 }
 
 func keptUntil(until string) string {

@@ -92,7 +92,10 @@ func (d *Deployment) giveUpData(version string) {
 	if r := d.Retire; r != nil && r.Version == version {
 		r.Until, r.Lost = "", true
 	}
-	d.Kept = slices.DeleteFunc(d.Kept, func(k Kept) bool { return k.Namespace.Version == version })
+	if i := d.kept(version); i >= 0 {
+		d.Kept = slices.Delete(d.Kept, i, i+1)
+		d.addEntry(Entry{What: "drop", From: version, Outcome: givenUp})
+	}
 }
 
 func (d *Deployment) keep(e Keep) error {

@@ -2,6 +2,7 @@ package upgradestate_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	us "dbcontroller.dev/upgradestate"
@@ -52,6 +53,10 @@ func TestRetireLost(t *testing.T) {
 	}
 	if kept = applied(t, kept, lost); len(kept.Kept) != 0 || !us.Retired(kept, "v1") {
 		t.Errorf("still kept: %+v", kept.Kept)
+	}
+	// Nothing was dropped there.
+	if last := kept.History[len(kept.History)-1]; last.What != "drop" || last.From != "v1" || !strings.HasPrefix(last.Outcome, "given up") || last.At == "" || last.Ended == "" {
+		t.Errorf("history: %+v", last)
 	}
 }
 

@@ -18,13 +18,19 @@ export class Controllers {
 
   close () { for (const c of this.all) c.close() }
 
+  #warned = new Set() // files that everybody can read
+
+  /** Warns once of a secret that every user of the machine can read. */
+  warn (file, what) {
+    if (this.#warned.has(file) || !exposed(file)) return
+    this.#warned.add(file)
+    this.log?.(`everybody on this machine can read ${file}, which has ${what}: chmod o-r it`)
+  }
+
   /** The token of a file. It is read for each call, since it may have been exchanged. */
   tokenIn (file) {
     const token = trusted(file).trim()
-    if (!this.warned && exposed(file)) {
-      this.warned = true
-      this.log?.(`everybody on this machine can read ${file}, which has a token: chmod o-r it`)
-    }
+    this.warn(file, 'a token')
     return token
   }
 
@@ -87,7 +93,9 @@ class Controller {
 
   #certificates () {
     const { ca, cert, key, caFile, certFile, keyFile } = this.options
-    return { ca, cert, key, ...readAll({ ca: caFile, cert: certFile, key: keyFile }) }
+    const texts = readAll({ ca: caFile, cert: certFile, key: keyFile })
+    if (keyFile) this.of.warn(keyFile, 'a key')
+    return { ca, cert, key, ...texts }
   }
 
   #secure (certificates) {

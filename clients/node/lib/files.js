@@ -19,9 +19,10 @@ export function own (file) {
   return trusted(file)
 }
 
-/** The texts of files, by name; a file that is not named is left out. */
+/** The texts of a certificate's files, by name; a file that is not named is left out. Only the certificate proves nothing by itself. */
 export function readAll (files) {
-  return Object.fromEntries(Object.entries(files).filter(([, file]) => file).map(([name, file]) => [name, readFileSync(file, 'utf8')]))
+  return Object.fromEntries(Object.entries(files).filter(([, file]) => file)
+    .map(([name, file]) => [name, name === 'cert' ? readFileSync(file, 'utf8') : trusted(file)]))
 }
 
 /** Whether every user of the machine can read a file. */

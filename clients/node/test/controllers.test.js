@@ -1,5 +1,6 @@
 import test from 'node:test'
 import assert from 'node:assert/strict'
+import { generateKeyPairSync } from 'node:crypto'
 import { chmod, chown, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -56,7 +57,7 @@ test('certificates in files are read again', async t => {
   const dir = await mkdtemp(join(tmpdir(), 'dbcontroller-client-'))
   t.after(() => rm(dir, { recursive: true }))
   const caFile = join(dir, 'ca')
-  await writeFile(caFile, rootCertificates[0])
+  await writeFile(caFile, rootCertificates[0], { mode: 0o644 })
   const lines = []
   const controllers = new Controllers({ controllers: [nobody], caFile, log: line => lines.push(line) })
   t.after(() => controllers.close())
@@ -74,8 +75,36 @@ test('certificates in files are read again', async t => {
   await rm(caFile)
   assert.equal(await used(), second)
   assert.equal(lines.length, 2, lines.join())
-  await writeFile(caFile, rootCertificates[0])
-  assert.notEqual(await used(), second)
+  await writeFile(caFile, rootCertificates[0], { mode: 0o644 })
+  const third = await used()
+  assert.notEqual(third, second)
+  // Authorities that others can write decide nothing.
+  await writeFile(caFile, rootCertificates[1])
+  await chmod(caFile, 0o620)
+  assert.equal(await used(), third)
+  assert.match(lines.at(-1), /ca can be written by others than its owner: chmod go-w it/)
+})
+
+test('a key that others can read or write', async t => {
+  const dir = await mkdtemp(join(tmpdir(), 'dbcontroller-client-'))
+  t.after(() => rm(dir, { recursive: true }))
+  const [caFile, keyFile] = [join(dir, 'ca'), join(dir, 'key')]
+  await writeFile(caFile, rootCertificates[0], { mode: 0o644 })
+  await writeFile(keyFile, generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey.export({ type: 'pkcs8', format: 'pem' }))
+  const open = () => {
+    const lines = []
+    new Controllers({ controllers: [nobody, '127.0.0.1:2'], caFile, keyFile, log: line => lines.push(line) }).close()
+    return lines.join()
+  }
+  for (const [mode, says] of [[0o600, ''], [0o644, `everybody on this machine can read ${keyFile}, which has a key: chmod o-r it`]]) {
+    await chmod(keyFile, mode)
+    assert.equal(open(), says)
+  }
+  await chmod(keyFile, 0o622)
+  assert.throws(open, /key can be written by others than its owner: chmod go-w it/)
+  await chmod(keyFile, 0o600)
+  await chmod(caFile, 0o664)
+  assert.throws(open, /ca can be written by others than its owner: chmod go-w it/)
 })
 
 test('close deregisters', async t => {

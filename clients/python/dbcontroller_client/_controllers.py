@@ -9,7 +9,7 @@ import queue
 import socket
 import ssl
 import threading
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 from urllib.parse import urlsplit
 
 from . import _files
@@ -39,7 +39,7 @@ class Controllers:
     ) -> None:
         self.deployment = deployment  # its name, once it is known
         self.token, self.token_file = token, token_file
-        self.warned = False  # of a token that everybody can read
+        self._warned: Set[str] = set()  # files that everybody can read
         self._ca_file, self._cert_file, self._key_file = ca_file, cert_file, key_file
         self._reading = threading.Lock()  # guards tls, and the state of its files
         self.tls: Optional[ssl.SSLContext] = None
@@ -55,6 +55,11 @@ class Controllers:
         return [(info.st_mtime_ns, info.st_size, info.st_ino) for info in found]
 
     def _read(self) -> ssl.SSLContext:
+        for file in (self._ca_file, self._key_file):
+            if file:
+                _files.check(file)
+        if self._key_file:
+            self._warn(self._key_file, "a key")
         tls = ssl.create_default_context(cafile=self._ca_file)
         if self._cert_file:
             tls.load_cert_chain(self._cert_file, self._key_file)
@@ -78,10 +83,14 @@ class Controllers:
     def token_in(self, file: str) -> str:
         """The token of a file. It is read for each call, since it may have been exchanged."""
         token = _files.trusted(file).strip()
-        if not self.warned and _files.exposed(file):
-            self.warned = True
-            log.warning("everybody on this machine can read %s, which has a token: chmod o-r it", file)
+        self._warn(file, "a token")
         return token
+
+    def _warn(self, file: str, what: str) -> None:
+        """Warns once of a secret that every user of the machine can read."""
+        if file not in self._warned and _files.exposed(file):
+            self._warned.add(file)
+            log.warning("everybody on this machine can read %s, which has %s: chmod o-r it", file, what)
 
     def ask(self, method: str, request: Dict[str, Any], accept: Callable[[Any], None]) -> Any:
         """Asks all controllers at once, since one may stand still, and returns the first answer that accept takes."""

@@ -1,4 +1,4 @@
-"""Files that the application trusts: its token, and its memory."""
+"""Files that the application trusts: its token, its authorities, its key, and its memory."""
 from __future__ import annotations
 
 import os
@@ -7,13 +7,18 @@ import stat
 _MODES = os.name != "nt"  # Windows has no such modes
 
 
-def trusted(file: str) -> str:
-    """The text of a file. A file that other users than its owner can write is refused."""
+def check(file: str) -> None:
+    """Refuses a file that other users than its owner can write."""
     info = os.stat(file)  # of the target of a link: secrets in Kubernetes are links
     if not stat.S_ISREG(info.st_mode):
         raise PermissionError(0, "it is no regular file", file)
     if _MODES and info.st_mode & 0o022:
         raise PermissionError(0, "it can be written by others than its owner: chmod go-w it", file)
+
+
+def trusted(file: str) -> str:
+    """The text of a file that passes the check."""
+    check(file)
     with open(file, encoding="utf-8") as f:
         return f.read()
 

@@ -467,6 +467,7 @@ class AtControllers(Case):
             ca = pathlib.Path(folder, "ca")
             made = []
             with mock.patch("ssl.create_default_context", side_effect=lambda cafile=None: made.append(ca.read_text()) or object()):
+                ca.touch(0o644)
                 ca.write_text("one")
                 them = _controllers.Controllers(["localhost:1"], "", None, None, str(ca), None, None)
                 first = them.tls
@@ -478,9 +479,34 @@ class AtControllers(Case):
                 self.assertEqual(made, ["one", "another"])
                 ca.unlink()  # while it is exchanged
                 self.assertIs(them.context(), second)
+                ca.touch(0o644)
                 ca.write_text("a third one")
             with mock.patch("ssl.create_default_context", side_effect=ssl.SSLError("no certificate")):
                 self.assertIs(them.context(), second, "what cannot be read is taken")
+            with mock.patch("ssl.create_default_context", side_effect=AssertionError("what others can write is taken")):
+                ca.chmod(0o620)
+                self.assertIs(them.context(), second)
+
+    def test_a_key_that_others_can_read_or_write(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch("ssl.create_default_context"):
+            ca, key = pathlib.Path(folder, "ca"), pathlib.Path(folder, "key")
+            ca.touch(0o644)
+            key.touch(0o600)
+
+            def opened():
+                _controllers.Controllers(["localhost:1"], "", None, None, str(ca), str(ca), str(key))
+
+            for mode, warns in ((0o600, 0), (0o644, 1)):
+                key.chmod(mode)
+                with self.assertLogs("dbcontroller_client", "WARNING") as logged:
+                    logging.getLogger("dbcontroller_client").warning("one line at least")
+                    opened()
+                self.assertEqual(sum("everybody on this machine can read" in line and "which has a key" in line for line in logged.output), warns)
+            key.chmod(0o622)
+            self.assertRaisesRegex(PermissionError, "chmod go-w it", opened)
+            key.chmod(0o600)
+            ca.chmod(0o664)
+            self.assertRaisesRegex(PermissionError, "chmod go-w it", opened)
 
     def test_a_registration_whose_answer_was_lost_is_the_same_one(self):
         d = Deployment()

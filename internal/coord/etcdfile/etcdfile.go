@@ -14,22 +14,25 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"dbcontroller.dev/internal/base/watchedfile"
 )
 
 // endpointFile has one URL on a line for each endpoint. See docs/formats.md.
 const endpointFile = "etcd-endpoint"
 
 // Find returns the endpoints of the embedded etcd in a directory, as the latest Start wrote them.
-// The server may not be running. The error is fs.ErrNotExist if no server was ever started.
+// The server may not be running. The error is fs.ErrNotExist if no server was ever started. A file that
+// another user can write is refused: it would lead this process to an etcd of that user.
 func Find(dir string) ([]string, error) {
-	data, err := os.ReadFile(filepath.Join(dir, endpointFile)) // #nosec G304 -- operators name the folder
+	data, err := watchedfile.Read("endpoint", watchedfile.Own(filepath.Join(dir, endpointFile)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("no embedded etcd was started in %s: %w", dir, fs.ErrNotExist)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("find embedded etcd: %w", err)
 	}
-	endpoints := strings.Fields(string(data))
+	endpoints := strings.Fields(string(data[0]))
 	if len(endpoints) == 0 {
 		return nil, fmt.Errorf("find embedded etcd: %s in %s is empty", endpointFile, dir)
 	}

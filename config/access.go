@@ -120,7 +120,7 @@ func loopbackName(host string) bool {
 	return host == "localhost" || host == "127.0.0.1" || host == "::1"
 }
 
-// identity refuses an identity that nobody can prove with this configuration.
+// identity refuses an identity for which this configuration has no proof.
 func (r *reader) identity(n node, id string, a Access) {
 	kind, rest, _ := strings.Cut(id, ":")
 	switch kind {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Import is another deployment, to whose records this one's records refer. Import has its place.
+// Import is another deployment that this one's records refer to: its name, versions and databases.
 // Lenses define how its keys change between its versions.
 type Import struct {
 	Service      string // its name in lenses and tasks

@@ -74,8 +74,8 @@ func (d DB) renewed(texts [][]byte) (*DB, error) {
 	return &d, nil
 }
 
-// certificateOptions are the options of a connection string that name files, in lower case. The
-// function tells whether the file must be protected from other users.
+// certificateOptions are the options of a connection string that name files, in lower case. Secret
+// files must be protected from other users; public ones need not be.
 var certificateOptions = map[string]func(path string) watchedfile.File{
 	"tlscafile": watchedfile.Secret, "sslcertificateauthorityfile": watchedfile.Secret,
 	"tlscertificatekeyfile": watchedfile.Secret, "sslclientcertificatekeyfile": watchedfile.Secret,

@@ -193,7 +193,7 @@ func (r *reader) db(n node) (map[string]node, DB) {
 func (r *reader) mongo(m map[string]node, db *DB) (database node) {
 	mongo := r.mapping(m["mongo"], "endpoint", "database", "reads")
 	db.PoolSize = r.number(m["connectionPoolSize"], DefaultPoolSize, 1, maxPoolSize)
-	// Linearizable is the default, because a service may decide by what it reads.
+	// Linearizable is the default, because a service may base decisions on its reads.
 	db.MajorityReads = r.choice(mongo["reads"], "linearizable", "majority") == "majority"
 	const form = "mongodb://host:port/?options or mongodb+srv://host/?options"
 	uri := r.required(mongo["endpoint"], form)

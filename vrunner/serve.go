@@ -80,8 +80,8 @@ func (r *Runner) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// keptBody counts the bytes of a body as they are kept for another run. The listener counts what a
-// handler makes of them.
+// keptBody counts the bytes of a body that is kept for another run. The listener counts the message
+// that a handler reads, as sent and decompressed.
 type keptBody struct {
 	io.Reader
 	held *memory.Held

@@ -27,7 +27,7 @@ func (i Interceptor) check(ctx context.Context, procedure string) (Caller, Row, 
 	if !ok {
 		return caller, Row{}, errUnguarded
 	}
-	// Only exact paths here: a prefix row must not admit a procedure that nobody listed.
+	// Only exact paths count here: a prefix row must not admit an unlisted procedure.
 	row, ok := i.table[procedure]
 	if !ok {
 		return caller, row, connect.NewError(connect.CodePermissionDenied, errors.New("no role may call "+callName(procedure)))

@@ -18,7 +18,7 @@ import (
 type Names struct {
 	Hosts   []string // besides addresses, localhost and the certificate's names
 	Origins []string // of accepted pages on other hosts, such as https://ops.example.org
-	// Certificate returns the listener's certificate, whose names are accepted; nil: none.
+	// Certificate returns the listener's certificate. Its names are accepted, too. Nil: there is none.
 	Certificate func() *x509.Certificate
 }
 

@@ -21,7 +21,7 @@ type KeyPair struct {
 	files *watchedfile.Value[*tls.Certificate]
 }
 
-// OpenKeyPair reads the files. what names the pair in messages.
+// OpenKeyPair reads the files of a certificate and its key. Messages call the pair by the name what.
 func OpenKeyPair(what, cert, key string, log *zap.Logger) (*KeyPair, error) {
 	files, err := watchedfile.Open(what, log, func(texts [][]byte) (*tls.Certificate, error) {
 		pair, err := tls.X509KeyPair(texts[0], texts[1])

@@ -132,7 +132,8 @@ func (d *Door) lock() error {
 	return d.guarded(access.GuardConfig{Authenticators: lock.Authenticators, Unproven: unproven})
 }
 
-// missing names what other machines' connections lack to be secure; empty: nothing.
+// missing names the protections that connections from other machines lack. It is empty if they are
+// secure.
 func (l *Lock) missing(encrypted bool) string {
 	switch {
 	case !encrypted && len(l.Authenticators) == 0:

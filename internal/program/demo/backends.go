@@ -42,7 +42,7 @@ func startBackends(ctx context.Context, dir string, log io.Writer) (_ *backends,
 	if err != nil {
 		return nil, err
 	}
-	// A server without nodes of its own was there before, and belongs to somebody else.
+	// A server without nodes of its own ran before the demo and is not the demo's to stop.
 	b.URI, b.Version, b.Foreign = m.URI(), m.Version(), len(m.Nodes()) == 0
 	b.close = append(b.close, m.Stop)
 	e, err := embedetcd.Start(ctx, embedetcd.Config{Dir: dir})
@@ -80,8 +80,8 @@ func (b *backends) connect() (*mongo.Client, error) {
 // drop.
 const dropPatience = 90 * time.Second
 
-// drop drops the databases of a run. It does nothing on a server that was started for the run,
-// whose data is removed with it.
+// drop drops the databases of a run. It does nothing on a server that the run started, because the
+// server's data is removed with the server.
 func (b *backends) drop(ctx context.Context, c *mongo.Client, names ...string) error {
 	if !b.Foreign {
 		return nil

@@ -61,8 +61,8 @@ func (f *findings) noteLate(wrong workload.Findings) {
 	}
 }
 
-// lost, duplicated and resurrected are the only counts in a result. A record that nobody created
-// counts as duplicated. A record changed by a refused write counts as lost.
+// lost, duplicated and resurrected are the only counts in a result. A record that no client
+// created counts as duplicated. A record changed by a refused write counts as lost.
 func (f *findings) lost() int {
 	return len(f.records[workload.Lost]) + len(f.records[workload.Refused])
 }

@@ -1,6 +1,6 @@
-// Package overetcd_test has the tests of package etcdcoord over a real etcd. They are no tests of that
-// package's own folder, for the go command gives those who use a package the modules that its
-// tests need, and nobody needs an etcd server for that (integration.TestServiceOutsideTheTree).
+// Package overetcd_test tests package etcdcoord with a real etcd. The tests need the modules of an
+// etcd server. In etcdcoord's own folder they would add these modules to the go.sum of every
+// module that imports it (integration.TestServiceOutsideTheTree).
 package overetcd_test
 
 import (

@@ -4,16 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
+	"dbcontroller.dev/internal/control/controller/cleanup"
 	"dbcontroller.dev/internal/engine/identity"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"
 )
-
-// lostLook bounds how long a command waits for the database of the current version.
-const lostLook = 8 * time.Second
 
 // ServedLost refuses a rollback that could never switch, because the database of the current
 // version is lost or does not answer. The error names the command that works without this database.
@@ -23,7 +20,7 @@ func (w *wayBack) ServedLost(ctx context.Context, d upgradestate.Deployment) err
 		return nil
 	}
 	// The caller waits for the answer, and the driver would retry for longer.
-	bounded, cancel := context.WithTimeout(ctx, lostLook)
+	bounded, cancel := context.WithTimeout(ctx, cleanup.CommandWait)
 	defer cancel()
 	err := db.Open(bounded)
 	if err == nil {

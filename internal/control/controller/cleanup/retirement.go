@@ -58,8 +58,9 @@ const longestWait = time.Minute
 // retryKept is the pause after a failed drop of kept data.
 const retryKept = 10 * time.Second
 
-// lookWait bounds how long a command waits for the database of a version.
-const lookWait = 8 * time.Second
+// CommandWait bounds how long an operator's command waits for the database of a version. The
+// command refuses after it, instead of leaving the operator without an answer.
+const CommandWait = 8 * time.Second
 
 // Run sets aside or drops the namespace that is being retired, and drops kept data after their
 // time. No other code drops an old namespace. The record names the namespace until everything is
@@ -194,7 +195,7 @@ func (rt Retirement) Lacks(ctx context.Context, d upgradestate.Deployment, versi
 		return true, fmt.Errorf("version %s is not configured here: add it to dbs", version)
 	}
 	// The caller waits for the answer.
-	bounded, cancel := context.WithTimeout(ctx, lookWait)
+	bounded, cancel := context.WithTimeout(ctx, CommandWait)
 	defer cancel()
 	_, err := db.Identity(bounded)
 	if err == nil {

@@ -226,7 +226,7 @@ type Applier interface {
 type Change struct {
 	Kind   string
 	Key    Key
-	Marker string // physical name or mark of the fence; Key is then empty
+	Marker string // physical name or mark of the fence; Key is then empty. A mark may come again when it is confirmed
 	Delete bool   // the hint was a delete; used only to report late writers
 	// Origin and Guard show the writer of the change. Only streams of Follow set them.
 	Origin Origin

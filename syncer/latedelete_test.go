@@ -66,6 +66,17 @@ func (w *world) documents(name string) int {
 	return len(docs)
 }
 
+// ids has the names of a collection's documents in v1.
+func (w *world) ids(name string) (ids []string) {
+	w.t.Helper()
+	docs, err := w.src.Foreign().Documents(context.Background(), name)
+	w.check(err)
+	for _, doc := range docs {
+		ids = append(ids, doc.Lookup("_id").StringValue())
+	}
+	return ids
+}
+
 // behindValidator keeps the records of an application's collection. Its fence lets deletes through.
 func behindValidator(t *testing.T, lag uint64) *world {
 	t.Helper()
@@ -74,6 +85,12 @@ func behindValidator(t *testing.T, lag uint64) *world {
 
 // behind is behindValidator for a fence class.
 func behind(t *testing.T, class record.FenceClass, lag uint64) *world {
+	t.Helper()
+	return behindOf(t, memstore.Options{FixedFence: class}, lag, "a")
+}
+
+// behindOf is behind for collections with these first letters, in a source with these options.
+func behindOf(t *testing.T, source memstore.Options, lag uint64, kinds ...string) *world {
 	t.Helper()
 	keep := func(to string) transform.Func {
 		return func(src, _ transform.Group) ([]record.Record, error) {
@@ -86,15 +103,18 @@ func behind(t *testing.T, class record.FenceClass, lag uint64) *world {
 		}
 	}
 	r := transform.NewRegistry("items")
-	err := r.Add("v1", "v2", transform.Spec{
-		Name: "a", Revision: "1", Up: keep("a2"), Down: keep("a1"),
-		Old: transform.Side{Kinds: []transform.GroupedKind{{KindSpec: record.KindSpec{Name: "a1", Fixed: true}}}},
-		New: transform.Side{Kinds: []transform.GroupedKind{{KindSpec: record.KindSpec{Name: "a2"}}}},
-	})
-	if err != nil {
-		t.Fatal(err)
+	for _, k := range kinds {
+		err := r.Add("v1", "v2", transform.Spec{
+			Name: k, Revision: "1", Up: keep(k + "2"), Down: keep(k + "1"),
+			Old: transform.Side{Kinds: []transform.GroupedKind{{KindSpec: record.KindSpec{Name: k + "1", Fixed: true}}}},
+			New: transform.Side{Kinds: []transform.GroupedKind{{KindSpec: record.KindSpec{Name: k + "2"}}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
-	w := worldBetween(t, r, memstore.Options{FixedFence: class}, memstore.Options{Start: 1 << 20, Lag: lag})
+	w := worldBetween(t, r, source, memstore.Options{Start: 1 << 20, Lag: lag})
+	var err error
 	w.back, err = r.Direction("v2", "v1")
 	w.check(err)
 	return w

@@ -52,7 +52,8 @@ type world struct {
 	dir      transform.Direction
 	back     transform.Direction // from v2 to v1
 
-	beforeFlip func() // what happens behind the fences of flip
+	beforeFence func(kind string) // what happens before each fence of flip
+	beforeFlip  func()            // what happens behind the fences of flip
 }
 
 func newWorld(t *testing.T) *world {

@@ -124,8 +124,10 @@ func (c Checkpoint) size() int {
 	for name, r := range c.Copied {
 		n += len(name) + (len(r.From)+len(r.To))*4/3 + 30
 	}
-	for kind, marker := range c.Markers {
-		n += len(kind) + len(marker) + 6
+	for _, markers := range []map[string]string{c.Markers, c.LeftMarkers} {
+		for kind, marker := range markers {
+			n += len(kind) + len(marker) + 6
+		}
 	}
 	return n
 }

@@ -144,6 +144,9 @@ func (w *world) flipTo(version, hash, position string) upgradestate.Deployment {
 		for _, a := range upgradestate.Actions(d) {
 			switch a := a.(type) {
 			case upgradestate.Execute:
+				if w.beforeFence != nil && a.Pending.Reason == upgradestate.PendingFence {
+					w.beforeFence(a.Place.Kind)
+				}
 				d = w.execute(w.t.Context(), a)
 			case upgradestate.Hold:
 				d = w.apply(upgradestate.Held{ID: a.ID})

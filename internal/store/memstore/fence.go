@@ -62,14 +62,14 @@ func (s *Store) Fence(ctx context.Context, f record.Fence) error {
 	case f.Renames():
 		return s.fenceByRename(f, col)
 	case f.Class == record.FenceValidator:
-		// As in MongoDB, a call that only confirms the fence sets it again, and its marker comes again.
-		col.validator, col.mark = &validator{Nothing: true}, f.To
+		if col.mark != f.To {
+			col.validator, col.mark = &validator{Nothing: true}, f.To
+		}
+		// As in MongoDB, a repeated call only confirms the fence, but its marker comes again.
 		s.logMark(col, f.To)
 	case f.Class == record.FenceWriteBlock:
-		if s.cluster.blocked[col.id] != f.To {
-			s.cluster.blocked[col.id] = f.To
-			s.logMark(col, f.To)
-		}
+		s.cluster.blocked[col.id] = f.To
+		s.logMark(col, f.To)
 	}
 	if f.Ends != "" {
 		col.endAppliers(f.Ends)
@@ -228,6 +228,7 @@ func (s *Store) Uphold(ctx context.Context, f record.Fence, known []string) ([]r
 			found = append(found, record.Breach{What: "the validator was removed"})
 			if !f.Look {
 				col.validator, col.mark = &validator{Nothing: true}, f.To
+				s.logMark(col, f.To)
 			}
 		}
 	case record.FenceWriteBlock:

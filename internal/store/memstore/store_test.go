@@ -193,3 +193,34 @@ func Example() {
 	// old token fenced: true
 	// new token: <nil>
 }
+
+// The marker of a fence that is confirmed comes again, as in MongoDB. The first one ends the changes of
+// the application.
+func TestMarkerComesAgain(t *testing.T) {
+	for _, class := range []record.FenceClass{record.FenceValidator, record.FenceWriteBlock} {
+		s := NewCluster(Options{}).Open("test")
+		tok := provision(t, s, "things", true)
+		pos, err := s.Position(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := record.Fence{Class: class, Token: tok, To: "things.n1"}
+		for range 2 {
+			if err := s.Fence(t.Context(), f); err != nil {
+				t.Fatal(err)
+			}
+			f.Standing = true
+		}
+		stream, err := s.Follow(t.Context(), pos, record.Tokens{"things": tok})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := stream.Next(t.Context())
+		if err != nil || len(b.Changes) != 2 || b.Changes[0].Marker != f.To || b.Changes[1].Marker != f.To {
+			t.Errorf("%s: %+v, %v, want the marker twice", class, b.Changes, err)
+		}
+		if err := stream.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}

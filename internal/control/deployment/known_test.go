@@ -13,10 +13,15 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// watched counts the reads and commits of a coord.Store. Tests exchange the store.
+// watched counts the reads, commits and watches of a coord.Store. Tests exchange the store.
 type watched struct {
 	coord.Store
-	gets, commits atomic.Int64
+	gets, commits, follows atomic.Int64
+}
+
+func (s *watched) Follow(ctx context.Context, prefix string) ([]coord.KV, int64, coord.Watch, error) {
+	s.follows.Add(1)
+	return s.Store.Follow(ctx, prefix)
 }
 
 func (s *watched) Get(ctx context.Context, key string) (coord.KV, error) {

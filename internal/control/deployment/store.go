@@ -83,6 +83,9 @@ type Store struct {
 
 	puts puts // by put
 
+	followerMu sync.Mutex
+	follower   *recordFollower // of Watch; nil: nobody watches
+
 	parkedMu sync.Mutex
 	parked   map[string]*parkedShard // by key prefix of the shard's parked groups
 }

@@ -372,6 +372,70 @@ func TestWatchOutlivesADeadWatch(t *testing.T) {
 	})
 }
 
+// TestWatchesShareOne: the watches of a process cost the store one. Each begins with the record as it is
+// now, also where the shared one is behind, and ends by itself.
+func TestWatchesShareOne(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := deploymenttest.New(t).WithVersions(t)
+		calls := &watched{Store: w.Coord}
+		s := deployment.New(calls, name, deployment.Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var watches []<-chan upgradestate.Deployment
+		for range 12 {
+			watches = append(watches, s.Watch(ctx))
+		}
+		early, leave := context.WithCancel(ctx)
+		gone := s.Watch(early)
+		<-gone
+		leave()
+		for range gone {
+		}
+		for _, watch := range watches {
+			<-watch
+		}
+		want := w.Begin(t)
+		for i, watch := range watches {
+			if d := <-watch; d.Revision != want.Revision {
+				t.Errorf("watch %d has revision %d, want %d", i, d.Revision, want.Revision)
+			}
+		}
+		if n := calls.follows.Load(); n != 1 {
+			t.Errorf("%d watches of the store, want 1", n)
+		}
+		cancel()
+		for _, watch := range watches {
+			for range watch {
+			}
+		}
+		again, stop := context.WithCancel(t.Context())
+		watch := s.Watch(again)
+		if d := <-watch; d.Revision != want.Revision || calls.follows.Load() != 2 {
+			t.Errorf("after all have ended: revision %d, %d watches of the store", d.Revision, calls.follows.Load())
+		}
+		stop()
+		for range watch {
+		}
+
+		behind := deployment.New(deaf{w.Coord}, name, deployment.Config{})
+		ctx, cancel = context.WithCancel(t.Context())
+		defer cancel()
+		first := behind.Watch(ctx)
+		<-first
+		want = w.Apply(t, upgradestate.AskSwitch{})
+		second := behind.Watch(ctx)
+		if d := <-second; d.Revision != want.Revision {
+			t.Errorf("a later watch begins with revision %d, want %d", d.Revision, want.Revision)
+		}
+		cancel()
+		for range first {
+		}
+		for range second {
+		}
+	})
+}
+
 // deaf is a store whose watches never say anything.
 type deaf struct{ coord.Store }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -24,10 +25,9 @@ const relist = 15 * time.Second
 func (s *Store) Watch(ctx context.Context) <-chan upgradestate.Deployment {
 	return conflate(ctx, func(emit func(upgradestate.Deployment)) {
 		var last int64
-		s.follow(ctx, s.recordKey(), func(kvs map[string]coord.KV) {
-			kv, ok := kvs[s.recordKey()]
+		deliver := func(kv coord.KV) {
 			// A relist delivers the same record again, and an old node may deliver an older one.
-			if !ok || kv.Mod <= last {
+			if kv.Mod <= last {
 				return
 			}
 			last = kv.Mod
@@ -37,8 +37,94 @@ func (s *Store) Watch(ctx context.Context) <-chan upgradestate.Deployment {
 				return
 			}
 			emit(d)
-		})
+		}
+		f, running := s.joinRecord()
+		defer s.leaveRecord(f)
+		// The shared watch may be behind the store. If the store does not answer, what the watch knows
+		// is the best there is.
+		if running {
+			short, cancel := context.WithTimeout(ctx, relist)
+			kv, err := s.coord.Get(short, s.recordKey())
+			cancel()
+			if err == nil {
+				deliver(kv)
+			}
+		}
+		for {
+			kv, changed := f.newest()
+			deliver(kv)
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
 	})
+}
+
+// recordFollower is the watch of the record that all callers of Watch in this process share. A
+// controller has more than ten, and a switch changes the record ten times while writes are held.
+type recordFollower struct {
+	users int // Store.followerMu guards it
+	stop  context.CancelFunc
+	ended chan struct{}
+
+	mu      sync.Mutex
+	kv      coord.KV      // zero: not known yet
+	changed chan struct{} // closed at the next change of kv
+}
+
+// joinRecord returns the shared watch, and whether it was running. It starts the watch for its first
+// user. Each user calls leaveRecord.
+func (s *Store) joinRecord() (f *recordFollower, running bool) {
+	s.followerMu.Lock()
+	defer s.followerMu.Unlock()
+	if s.follower != nil {
+		s.follower.users++
+		return s.follower, true
+	}
+	ctx, stop := context.WithCancel(context.Background()) // until the last user leaves
+	f = &recordFollower{users: 1, stop: stop, ended: make(chan struct{}), changed: make(chan struct{})}
+	s.follower = f
+	go func() {
+		defer close(f.ended)
+		s.follow(ctx, s.recordKey(), func(kvs map[string]coord.KV) {
+			if kv, ok := kvs[s.recordKey()]; ok {
+				f.set(kv)
+			}
+		})
+	}()
+	return f, false
+}
+
+// leaveRecord ends the shared watch with its last user.
+func (s *Store) leaveRecord(f *recordFollower) {
+	s.followerMu.Lock()
+	f.users--
+	last := f.users == 0
+	if last {
+		s.follower = nil
+	}
+	s.followerMu.Unlock()
+	if last {
+		f.stop()
+		<-f.ended
+	}
+}
+
+func (f *recordFollower) set(kv coord.KV) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.kv = kv
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// newest returns the newest record that was seen, and a channel that closes when there is another one.
+func (f *recordFollower) newest() (coord.KV, <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.kv, f.changed
 }
 
 // conflate runs produce until ctx ends, and delivers the newest value that it emits.

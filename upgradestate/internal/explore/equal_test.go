@@ -11,14 +11,34 @@ import (
 func TestEqualSeesEachField(t *testing.T) {
 	t.Parallel()
 	record := func() us.Deployment {
-		return us.Deployment{Namespaces: []us.Namespace{{Kinds: []us.Kind{{Pending: &us.Pending{}}}}}}
+		return us.Deployment{
+			Namespaces: []us.Namespace{{Kinds: []us.Kind{{Pending: &us.Pending{}}}}},
+			Upgrade:    &us.Upgrade{}, LastSwitch: &us.Switch{}, Update: &us.Update{}, Retire: &us.Retire{},
+			Different: &us.Different{}, Anew: &us.Anew{}, Available: make([]us.Available, 1), Kept: make([]us.Kept, 1),
+			History: make([]us.Entry, 1), Breaches: make([]us.Breach, 1), Restored: make([]us.Restored, 1),
+		}
 	}
 	parts := map[string]func(*us.Deployment) any{
-		"namespace": func(d *us.Deployment) any { return &d.Namespaces[0] },
-		"identity":  func(d *us.Deployment) any { return &d.Namespaces[0].Identity },
-		"images":    func(d *us.Deployment) any { return &d.Namespaces[0].Images },
-		"kind":      func(d *us.Deployment) any { return &d.Namespaces[0].Kinds[0] },
-		"pending":   func(d *us.Deployment) any { return d.Namespaces[0].Kinds[0].Pending },
+		"deployment": func(d *us.Deployment) any { return d },
+		"upgrade":    func(d *us.Deployment) any { return d.Upgrade },
+		"policy":     func(d *us.Deployment) any { return &d.Upgrade.Policy },
+		"switch":     func(d *us.Deployment) any { return d.LastSwitch },
+		"update":     func(d *us.Deployment) any { return d.Update },
+		"count":      func(d *us.Deployment) any { return &d.Update.Count },
+		"retire":     func(d *us.Deployment) any { return d.Retire },
+		"different":  func(d *us.Deployment) any { return d.Different },
+		"anew":       func(d *us.Deployment) any { return d.Anew },
+		"pace":       func(d *us.Deployment) any { return &d.Pace },
+		"available":  func(d *us.Deployment) any { return &d.Available[0] },
+		"kept":       func(d *us.Deployment) any { return &d.Kept[0] },
+		"entry":      func(d *us.Deployment) any { return &d.History[0] },
+		"breach":     func(d *us.Deployment) any { return &d.Breaches[0] },
+		"restored":   func(d *us.Deployment) any { return &d.Restored[0] },
+		"namespace":  func(d *us.Deployment) any { return &d.Namespaces[0] },
+		"identity":   func(d *us.Deployment) any { return &d.Namespaces[0].Identity },
+		"images":     func(d *us.Deployment) any { return &d.Namespaces[0].Images },
+		"kind":       func(d *us.Deployment) any { return &d.Namespaces[0].Kinds[0] },
+		"pending":    func(d *us.Deployment) any { return d.Namespaces[0].Kinds[0].Pending },
 	}
 	if !equal(record(), record()) {
 		t.Fatal("a record is not equal to itself")
@@ -35,6 +55,8 @@ func TestEqualSeesEachField(t *testing.T) {
 				f.SetBool(true)
 			case reflect.Uint64:
 				f.SetUint(1)
+			case reflect.Int, reflect.Int64:
+				f.SetInt(1)
 			case reflect.Map:
 				f.Set(reflect.ValueOf(map[string]int64{"x": 1}))
 			case reflect.Slice, reflect.Pointer:

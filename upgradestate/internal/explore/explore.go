@@ -69,9 +69,10 @@ type Config struct {
 type Edge struct {
 	From, To int
 	Event    us.Event // nil for a command
-	Label    string
-	Driver   bool // drivers make this step without any request
-	Fence    bool // a fence command, which the database may hold up forever
+	Driver   bool     // drivers make this step without any request
+	Fence    bool     // a fence command, which the database may hold up forever
+
+	step int // index in the steps of From
 }
 
 // Graph is the result of an exploration. Node 0 is the start.
@@ -118,7 +119,7 @@ func Run(m Machine, cfg Config) (*Graph, error) {
 		}
 		// Apply must not modify its argument. This copy shows whether it did.
 		before := us.Clone(g.Records[at])
-		for _, s := range steps(m, g.Records[at], g.worlds[at]) {
+		for i, s := range steps(m, g.Records[at], g.worlds[at]) {
 			next, w, changed, err := s.take(m, g.Records[at], g.worlds[at])
 			if err == nil && changed {
 				err = checkStep(m, s, before, next, g.worlds[at], w)
@@ -128,7 +129,7 @@ func Run(m Machine, cfg Config) (*Graph, error) {
 				if label := impure(m, before, g.Records[at], g.worlds[at]); label != "" {
 					return g, g.violation(at, label, errImpure)
 				}
-				return g, g.violation(at, s.label, err)
+				return g, g.violation(at, s.label(), err)
 			}
 			if !changed {
 				continue
@@ -147,7 +148,7 @@ func Run(m Machine, cfg Config) (*Graph, error) {
 			if to == at {
 				continue
 			}
-			g.add(Edge{From: at, To: to, Event: s.event, Label: s.label, Driver: s.driver, Fence: s.fence})
+			g.add(Edge{From: at, To: to, Event: s.event, Driver: s.driver, Fence: s.fence, step: i})
 		}
 		if label := impure(m, before, g.Records[at], g.worlds[at]); label != "" {
 			return g, g.violation(at, label, errImpure)
@@ -171,7 +172,7 @@ func impure(m Machine, before, after us.Deployment, w *world) string {
 	for _, s := range steps(m, us.Clone(before), w) {
 		d := us.Clone(before)
 		if _, _, _, _ = s.take(m, d, w); !equal(before, d) {
-			return s.label
+			return s.label()
 		}
 	}
 	return "looking at the state"
@@ -199,7 +200,7 @@ func (g *Graph) violation(at int, step string, err error) error {
 	}
 	for g.parent[at] >= 0 {
 		e := g.Edges[g.parent[at]]
-		v.Trace = append(v.Trace, e.Label)
+		v.Trace = append(v.Trace, steps(g.machine, g.Records[e.From], g.worlds[e.From])[e.step].label())
 		at = e.From
 	}
 	slices.Reverse(v.Trace)

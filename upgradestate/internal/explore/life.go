@@ -119,7 +119,7 @@ func checkLife(m Machine, s step, d, next us.Deployment) error {
 				return fmt.Errorf("retire: the namespace of %s is gone, and nobody asked for it", ns.Version)
 			}
 			if err := checkGone(s.event, ns, d.Retire.Until, next); err != nil {
-				return fmt.Errorf("retire: the namespace of %s is gone by %s: %w", ns.Version, s.label, err)
+				return fmt.Errorf("retire: the namespace of %s is gone by %s: %w", ns.Version, s.label(), err)
 			}
 		}
 	}
@@ -156,7 +156,7 @@ func checkTwice(m Machine, s step, next us.Deployment) error {
 	case us.Begin, us.Abort, us.SetPace, us.SetPolicy, us.AskSwitch, us.Complete, us.Keep, us.SetAside, us.BeginUpdate, us.CancelUpdate, us.UpdateDone, us.Dropped:
 		again, _ := m.Apply(us.Clone(next), e)
 		if !equal(again, next) {
-			return fmt.Errorf("twice: %s changes the record a second time", s.label)
+			return fmt.Errorf("twice: %s changes the record a second time", s.label())
 		}
 	}
 	return nil

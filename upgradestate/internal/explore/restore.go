@@ -23,13 +23,13 @@ func restores(d us.Deployment, w *world) []step {
 			e.Found = append(e.Found, us.Place{Kind: k.Kind, Name: c.name, ID: k.ID, Fixed: k.Fixed})
 		}
 	}
-	ss := []step{{label: fmt.Sprintf("%T%+v", e, e), event: e, driver: w.restored}}
+	ss := []step{{event: e, driver: w.restored}}
 	// A controller with an older view must not start a second rebuild.
 	late := e
 	late.Seen.Generation--
-	ss = append(ss, step{label: fmt.Sprintf("%T%+v", late, late), event: late, stale: true})
+	ss = append(ss, step{event: late, stale: true})
 	if !w.restored {
-		ss = append(ss, step{label: "restore " + passive.Version, restore: passive.Version})
+		ss = append(ss, step{restore: passive.Version})
 	}
 	return ss
 }

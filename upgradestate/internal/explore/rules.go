@@ -228,18 +228,18 @@ func checkFlip(s step, d, next us.Deployment, before, w *world) error {
 	// A restore may change the epoch without a flip.
 	if _, ok := s.event.(us.FoundRestored); ok && next.CurrentVersion == d.CurrentVersion {
 		if _, followed := us.Followed(d); followed || next.Epoch != d.Epoch+2 {
-			return fmt.Errorf("follow: epoch %d to %d by %s", d.Epoch, next.Epoch, s.label)
+			return fmt.Errorf("follow: epoch %d to %d by %s", d.Epoch, next.Epoch, s.label())
 		}
 		return nil
 	}
 	if _, ok := s.event.(us.FollowRestored); ok && next.CurrentVersion == d.CurrentVersion {
 		if _, found := us.WasRestored(d); !found || next.Epoch != d.Epoch+2 {
-			return fmt.Errorf("follow: epoch %d to %d by %s", d.Epoch, next.Epoch, s.label)
+			return fmt.Errorf("follow: epoch %d to %d by %s", d.Epoch, next.Epoch, s.label())
 		}
 		return nil
 	}
 	if _, ok := s.event.(us.Flip); !ok {
-		return fmt.Errorf("flip: epoch or version changed by %s", s.label)
+		return fmt.Errorf("flip: epoch or version changed by %s", s.label())
 	}
 	switch {
 	case next.CurrentVersion == d.CurrentVersion || next.Epoch != d.Epoch+1:

@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -9,7 +10,6 @@ import (
 
 // step is one possible next step.
 type step struct {
-	label   string
 	event   us.Event
 	driver  bool
 	fence   bool    // a command that the database may hold up forever
@@ -18,6 +18,18 @@ type step struct {
 	command command // the command, if event is nil
 	restore string  // the version whose database is restored
 	truly   []int   // for a report: shards that have really drained to the fences in force
+}
+
+// label describes the step. Only a violation needs it, and formatting is slow.
+func (s step) label() string {
+	switch {
+	case s.restore != "":
+		return "restore " + s.restore
+	case s.event != nil:
+		return fmt.Sprintf("%T%+v", s.event, s.event)
+	default:
+		return fmt.Sprintf("at %s: %+v", s.at, s.command)
+	}
 }
 
 // take makes the step. changed is false if it changes nothing.
@@ -82,21 +94,16 @@ func (s step) take(m Machine, d us.Deployment, w *world) (next us.Deployment, af
 func steps(m Machine, d us.Deployment, w *world) []step {
 	var ss []step
 	add := func(driver, stale bool, e us.Event) {
-		ss = append(ss, step{label: fmt.Sprintf("%T%+v", e, e), event: e, driver: driver, stale: stale})
+		ss = append(ss, step{event: e, driver: driver, stale: stale})
 	}
 	for at, c := range w.colls {
 		for _, a := range c.commands {
-			ss = append(ss, step{label: fmt.Sprintf("at %s: %+v", at, a), at: at, command: a, driver: true, fence: !a.unfence && !a.prevent})
+			ss = append(ss, step{at: at, command: a, driver: true, fence: !a.unfence && !a.prevent})
 		}
 	}
-	slices.SortFunc(ss, func(a, b step) int { // the order of a map must not decide the result
-		switch {
-		case a.label < b.label:
-			return -1
-		case a.label > b.label:
-			return 1
-		}
-		return 0
+	// The order of a map must not decide the result.
+	slices.SortFunc(ss, func(a, b step) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), a.command.compare(b.command))
 	})
 	for _, a := range m.Actions(d) {
 		switch a := a.(type) {

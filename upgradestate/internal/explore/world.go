@@ -2,9 +2,7 @@ package explore
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	us "dbcontroller.dev/upgradestate"
@@ -196,6 +194,23 @@ func (a command) same(b command) bool {
 	return a == b
 }
 
+// compare orders commands.
+func (a command) compare(b command) int {
+	return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to),
+		compareBools(a.unfence, b.unfence), compareBools(a.prevent, b.prevent), compareBools(a.done, b.done))
+}
+
+func compareBools(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	default:
+		return 1
+	}
+}
+
 // forget drops commands without effect and tokens of names that cannot return. A database cannot
 // refuse two commands that come late: a rename away from an application's own name, and a mark. So
 // the model has no repetition of them, and no late first arrival of a mark that was given up. See
@@ -222,7 +237,7 @@ func (c *coll) forget(k us.Kind, pending []command) {
 	for i := range c.commands {
 		c.commands[i].done = c.commands[i].done && c.commands[i].from == k.Kind // done matters to these only
 	}
-	slices.SortFunc(c.commands, func(a, b command) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	slices.SortFunc(c.commands, command.compare)
 	// A closed name matters only while a command may still lead to it.
 	slices.Sort(c.closed)
 	c.closed = slices.DeleteFunc(slices.Compact(c.closed), func(name string) bool {
@@ -255,99 +270,4 @@ func commandOf(a us.Action) (version, kind string, x command, ok bool) {
 	default:
 		return "", "", command{}, false
 	}
-}
-
-// key returns equal strings for states that differ only in counters: ids, epochs, attempts, and
-// sequence numbers of names, which count by order alone.
-func key(d us.Deployment, w *world) string {
-	var b strings.Builder
-	fmt.Fprint(&b, d.CurrentVersion, w.drained, d.LastSwitch != nil, w.restored, len(d.Restored))
-	if u := d.Upgrade; u != nil {
-		fmt.Fprint(&b, u.TargetVersion, u.State, u.Step, u.ReadyShards, u.Again, u.Attempt > 1)
-		// Without a bound the number of failures has no effect.
-		if u.Policy.Retries > 0 {
-			fmt.Fprint(&b, u.Failures)
-		}
-	}
-	if w.life {
-		b.WriteString(lifeKey(d))
-	}
-	if w.loaders {
-		for _, ns := range d.Namespaces {
-			fmt.Fprint(&b, us.Loads(d, ns.Version))
-		}
-	}
-	if w.hashes {
-		fmt.Fprint(&b, d.Available)
-		if u := d.Upgrade; u != nil {
-			b.WriteString(u.TransformHash)
-		}
-		for _, ns := range d.Namespaces {
-			m, ok := us.ImagesOf(d, ns.Version)
-			fmt.Fprint(&b, ok && m.TransformHash != "", m.TransformHash)
-		}
-	}
-	for _, ns := range d.Namespaces {
-		for _, k := range ns.Kinds {
-			c := w.colls[place(ns.Version, k.Kind)]
-			names := []string{k.Physical, k.Fenced, c.name, c.mark}
-			if k.Pending != nil {
-				names = append(names, k.Pending.From, k.Pending.To)
-			}
-			for _, a := range c.commands {
-				names = append(names, a.from, a.to)
-			}
-			names = append(names, c.closed...)
-			// The order of the names matters, their numbers do not.
-			rank := ranks(k.Kind, names)
-			fmt.Fprintf(&b, "|%s:%s %s %t %t", k.Kind, rank(k.Physical), rank(k.Fenced), k.Hidden, k.Sealed)
-			if p := k.Pending; p != nil {
-				fmt.Fprintf(&b, " %s %s>%s", p.Reason, rank(p.From), rank(p.To))
-			}
-			fmt.Fprintf(&b, " @%s %s", rank(c.name), rank(c.mark))
-			for _, a := range c.commands {
-				fmt.Fprintf(&b, " %s %t %t %t %s>%s", a.class, a.unfence, a.prevent, a.done, rank(a.from), rank(a.to))
-			}
-			for _, name := range c.closed {
-				fmt.Fprintf(&b, " x%s", rank(name))
-			}
-			var ts []string
-			for n, t := range c.tokens {
-				ts = append(ts, fmt.Sprint(rank(n), t))
-			}
-			// The order of a map must not tell equal states apart.
-			slices.Sort(ts)
-			fmt.Fprint(&b, ts)
-		}
-	}
-	return b.String()
-}
-
-// ranks returns a function that replaces the sequence number of a name by its rank among the given
-// names.
-func ranks(kind string, names []string) func(string) string {
-	var seqs []int
-	for _, n := range names {
-		if s, ok := seqOf(kind, n); ok {
-			seqs = append(seqs, s)
-		}
-	}
-	slices.Sort(seqs)
-	seqs = slices.Compact(seqs)
-	return func(n string) string {
-		s, ok := seqOf(kind, n)
-		if !ok {
-			return "'" + n + "'"
-		}
-		return strconv.Itoa(slices.Index(seqs, s))
-	}
-}
-
-func seqOf(kind, name string) (int, bool) {
-	digits, ok := strings.CutPrefix(name, kind+".n")
-	if !ok {
-		return 0, false
-	}
-	s, err := strconv.Atoi(digits)
-	return s, err == nil
 }

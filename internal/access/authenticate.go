@@ -41,9 +41,8 @@ type Authenticator interface {
 // Certificates proves identities by client certificates that TLS has verified. The identity is the
 // SPIFFE id, or the subject if there is none.
 type Certificates struct {
-	// Authorities verify the certificate of each request once more. A connection may be older than the
-	// removal of its authority, or its TLS may trust other authorities. Nil: what TLS has verified is
-	// enough.
+	// Authorities verify the certificate of each request once more, for listeners whose TLS may
+	// trust other authorities. Nil: what TLS has verified is enough.
 	Authorities *Authorities
 }
 

@@ -2,13 +2,10 @@ package access
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"sync"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -43,14 +40,7 @@ func (k *KeyPair) Certificate() *tls.Certificate { return k.files.Get() }
 // each change.
 type Authorities struct {
 	file *watchedfile.Value[*x509.CertPool]
-
-	mu    sync.Mutex
-	under *x509.CertPool                  // authorities that known was found with
-	known map[[sha256.Size]byte]time.Time // signed certificates, by digest, and the end of their chain
 }
-
-// mostKnown is the maximum number of remembered certificates. Others are verified for each request.
-const mostKnown = 4096
 
 // OpenAuthorities reads the file, which must hold a certificate. A later version without one, such
 // as a half-written file, leaves the former authorities in force.
@@ -86,60 +76,26 @@ func openAuthorities(what, path string, log *zap.Logger, revocable bool) (*Autho
 	if err != nil {
 		return nil, err
 	}
-	return &Authorities{file: f}, nil
+	return &Authorities{f}, nil
 }
 
 // Pool returns the certificates of the latest readable file.
 func (a *Authorities) Pool() *x509.CertPool { return a.file.Get() }
 
 // signed reports whether an authority signs the first certificate for a client. The others may lead
-// to the authority. It remembers the answer while the authorities stay, because each request asks.
+// to the authority.
 func (a *Authorities) signed(certificates []*x509.Certificate) bool {
 	if len(certificates) == 0 {
 		return false
-	}
-	pool, digest := a.Pool(), sha256.Sum256(certificates[0].Raw)
-	if time.Now().Before(a.knownUntil(pool, digest)) {
-		return true
 	}
 	between := x509.NewCertPool()
 	for _, c := range certificates[1:] {
 		between.AddCert(c)
 	}
-	chains, err := certificates[0].Verify(x509.VerifyOptions{
-		Roots: pool, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	_, err := certificates[0].Verify(x509.VerifyOptions{
+		Roots: a.Pool(), Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
-	if err != nil {
-		return false
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.under == pool && len(a.known) < mostKnown {
-		a.known[digest] = endOf(chains[0])
-	}
-	return true
-}
-
-// knownUntil returns the time until which an authority of the pool is known to sign a certificate.
-func (a *Authorities) knownUntil(pool *x509.CertPool, digest [sha256.Size]byte) time.Time {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	// The pool is replaced as a whole, so the pointer shows a change.
-	if a.under != pool {
-		a.under, a.known = pool, map[[sha256.Size]byte]time.Time{}
-	}
-	return a.known[digest]
-}
-
-// endOf returns the time at which the first certificate of a chain expires.
-func endOf(chain []*x509.Certificate) time.Time {
-	end := chain[0].NotAfter
-	for _, c := range chain[1:] {
-		if c.NotAfter.Before(end) {
-			end = c.NotAfter
-		}
-	}
-	return end
+	return err == nil
 }
 
 // ServerTLS returns the TLS configuration of a listener: version 1.2 or newer, with the pair's

@@ -24,7 +24,7 @@ func New(cfg config.Access, insecure bool, log *zap.Logger) (*door.Lock, error) 
 		if l.Clients, err = access.OpenClientAuthorities("authorities for client certificates", cfg.ClientCA, log); err != nil {
 			return nil, err
 		}
-		l.Authenticators = append(l.Authenticators, access.Certificates{Authorities: l.Clients})
+		l.Authenticators = append(l.Authenticators, access.Certificates{})
 	}
 	if cfg.Tokens != "" {
 		tokens, err := access.OpenTokens(cfg.Tokens, log)

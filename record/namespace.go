@@ -63,10 +63,10 @@ type Fence struct {
 	// operation takes effect, Uphold no longer restores that earlier fence. Where the class allows
 	// it (FenceView), callers with an old record can no longer set that fence either.
 	//
-	// Where the kind keeps its name, Fence also ends the tokens with that Mark: once it has
-	// returned nil, an Apply with such a token fails with ErrFenced and has no effect. In a call of
-	// Unfence, a non-empty Ends asks for the same, for To and all fences that have ended before.
-	// It serves a kind that opens without a seal.
+	// Where the kind keeps its name, Fence also ends the tokens with that Mark, and with the marks
+	// of all fences that have ended before: once it has returned nil, an Apply with such a token
+	// fails with ErrFenced and has no effect. In a call of Unfence, a non-empty Ends asks for the
+	// same, and also for To. It serves a kind that opens without a seal.
 	Ends string
 	// Standing says that the fence was confirmed before. Fence then only confirms it again, and
 	// returns ErrLapsed if it is no longer in force.

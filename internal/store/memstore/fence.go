@@ -72,9 +72,17 @@ func (s *Store) Fence(ctx context.Context, f record.Fence) error {
 		s.logMark(col, f.To)
 	}
 	if f.Ends != "" {
-		col.endAppliers(f.Ends)
+		col.endAllAppliers()
 	}
 	return nil
+}
+
+// endAllAppliers ends the appliers of all fences that have ended. A seal may have died before it
+// ended its predecessor.
+func (c *collection) endAllAppliers() {
+	for mark := range c.closed {
+		c.endAppliers(mark)
+	}
 }
 
 // endAppliers ensures that appliers with a mark can no longer write (record.Token.Mark).
@@ -286,10 +294,7 @@ func (s *Store) Unfence(ctx context.Context, f record.Fence) error {
 	}
 	col.close(f.To)
 	if f.Ends != "" {
-		// Also the fences before: a seal may have died before it ended its predecessor.
-		for mark := range col.closed {
-			col.endAppliers(mark)
-		}
+		col.endAllAppliers()
 	}
 	switch f.Class {
 	case record.FenceView:

@@ -19,7 +19,7 @@ import (
 // token of an applier of the way back stays valid after the rollback. An applier that sleeps over
 // the rollback would write its old image over a write of the application, which leaves no guard.
 // Therefore such tokens carry the mark of the fence (record.Token.Mark), and a seal ends the former
-// mark: it writes a document into the side collection that Apply reads with its guards.
+// marks: it writes documents into the side collection that Apply reads with its guards.
 //
 //   - A transaction may read at a snapshot from before that document, and not see it. The seal
 //     therefore changes the options of the side collection afterwards, to the same values. Each
@@ -35,35 +35,38 @@ import (
 //
 // Managed kinds have no such tokens: class validator serves them only on servers without UUIDs.
 
-// endFormer ends the appliers of the fence that a new one has replaced.
+// endFormer ends the appliers of the fence that a new one has replaced, and of all earlier ones. The
+// earlier seal may have died before it ended its predecessor.
 func (n *validators) endFormer(ctx context.Context, f record.Fence) error {
 	if f.Ends == "" || !f.Token.Fixed {
 		return nil
 	}
 	return n.UntilDone(ctx, n.sideOf(f), func(ctx context.Context) error {
-		return n.endAppliers(ctx, f.Token.Kind, []string{f.Ends})
+		return n.endEarlier(ctx, f, f.Ends)
 	})
 }
 
-// endBefore ends the appliers of a fence that is about to be removed, and of all former ones of the
+// endBefore ends the appliers of a fence that is about to be removed, and of all earlier ones of the
 // kind, if the caller asks for it. A seal may have died before it ended the former fence, and then a
 // recovered record knows only the new one.
 func (n *validators) endBefore(ctx context.Context, f record.Fence) error {
 	if f.Ends == "" || !f.Token.Fixed {
 		return nil
 	}
-	marks, err := n.endedFences(ctx, f.Token.Kind)
+	return n.UntilDone(ctx, n.sideOf(f), func(ctx context.Context) error {
+		return n.endEarlier(ctx, f, f.To, f.Ends)
+	})
+}
+
+// endEarlier ends the appliers with the given marks, and those of all fences before f.To.
+func (n *validators) endEarlier(ctx context.Context, f record.Fence, marks ...string) error {
+	earlier, err := n.earlierFences(ctx, f)
 	if err != nil {
 		return err
 	}
-	for _, mark := range []string{f.To, f.Ends} {
-		if !slices.Contains(marks, mark) {
-			marks = append(marks, mark)
-		}
-	}
-	return n.UntilDone(ctx, n.sideOf(f), func(ctx context.Context) error {
-		return n.endAppliers(ctx, f.Token.Kind, marks)
-	})
+	marks = append(marks, earlier...)
+	slices.Sort(marks)
+	return n.endAppliers(ctx, f.Token.Kind, slices.Compact(marks))
 }
 
 // sideOf returns the side collection of a kind in the form that UntilDone takes.
@@ -71,17 +74,25 @@ func (n *validators) sideOf(f record.Fence) string {
 	return n.Name + "." + conn.GuardsName(f.Token.Kind)
 }
 
-// endedFences returns the fences of a kind that are noted as ended. A fence is noted so before
-// another one replaces it.
-func (n *validators) endedFences(ctx context.Context, kind string) (marks []string, err error) {
+// earlierFences returns the fences of a kind before f.To that are noted as set or as ended. A fence
+// is noted as ended before another one replaces it. A late driver finds no later fence here, because
+// the numbers only grow.
+func (n *validators) earlierFences(ctx context.Context, f record.Fence) (marks []string, err error) {
+	_, seq, ok := record.KindOfPhysical(f.To)
+	if !ok {
+		return nil, nil
+	}
 	notes := n.DB.Collection(conn.MarksCollection, options.Collection().SetReadConcern(readconcern.Majority()))
 	var ids []string
-	which := bson.D{{Key: "_id", Value: bson.Regex{Pattern: "^" + regexp.QuoteMeta(conn.UnfencedNotes+kind+".n") + "[0-9]+$"}}}
-	if err := notes.Distinct(ctx, "_id", which).Decode(&ids); err != nil {
+	pattern := "^(" + regexp.QuoteMeta(conn.UnfencedNotes) + ")?" + regexp.QuoteMeta(f.Token.Kind) + "\\.n[0-9]+$"
+	if err := notes.Distinct(ctx, "_id", bson.D{{Key: "_id", Value: bson.Regex{Pattern: pattern}}}).Decode(&ids); err != nil {
 		return nil, err
 	}
 	for _, id := range ids {
-		marks = append(marks, strings.TrimPrefix(id, conn.UnfencedNotes))
+		mark := strings.TrimPrefix(id, conn.UnfencedNotes)
+		if _, n, ok := record.KindOfPhysical(mark); ok && n < seq {
+			marks = append(marks, mark)
+		}
 	}
 	return marks, nil
 }

@@ -150,3 +150,42 @@ func TestApplierOverARecovery(t *testing.T) {
 		}
 	}
 }
+
+// TestSealAfterARecovery: a seal dies before it ends the former fence, and the coordination store is
+// lost. Another version is recovered, and the kind gets a new seal. The recovered record may not
+// know the latest fence of a write block.
+func TestSealAfterARecovery(t *testing.T) {
+	for _, known := range []string{"orders.n3", "orders.n2"} {
+		t.Run(known, func(t *testing.T) {
+			t.Parallel()
+			b := storetest.NewBench(t)
+			tok := b.Fixed(t, "orders")
+			fence := func(to, ends string) record.Fence {
+				return record.Fence{Class: record.FenceValidator, Token: tok, To: to, Ends: ends}
+			}
+			seal := fence("orders.n20", known)
+			err := errors.Join(
+				b.Fence(t.Context(), fence("orders.n2", "")),
+				b.NoteUnfenced(t.Context(), tok, "orders.n2"), // as the seal does first
+				b.Fence(t.Context(), fence("orders.n3", "")),
+				b.Fence(t.Context(), seal),
+				b.Fence(t.Context(), seal))
+			if err != nil {
+				t.Fatal(err)
+			}
+			doc, err := bson.Marshal(bson.D{{Key: "_id", Value: "a"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for mark, want := range map[string]error{"orders.n2": record.ErrFenced, "orders.n3": record.ErrFenced, "orders.n20": nil} {
+				tok.Mark = mark
+				_, err := b.Apply(t.Context(), record.Batch{Tokens: record.Tokens{"orders": tok}, Epoch: 2, Groups: []record.GroupWrite{{
+					Group: "a", Version: record.Version{15: 1}, Writes: []record.Write{{Kind: "orders", Key: record.StringKey("a"), Doc: doc}},
+				}}})
+				if !errors.Is(err, want) {
+					t.Errorf("apply behind %s after the new seal: %v, want %v", mark, err, want)
+				}
+			}
+		})
+	}
+}

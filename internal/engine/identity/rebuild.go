@@ -214,10 +214,10 @@ func rebuild(k upgradestate.Kind, c record.Claim, current bool) (upgradestate.Ki
 		}
 	}
 	switch {
-	// A seal may have died after it ended the mark that the copy knows, and nothing in the database
-	// shows which mark stands. Applies with an ended mark fail, so seal the kind again. Nobody may
-	// apply before that.
-	case !current && k.Fence == string(record.FenceWriteBlock) && k.Mark() != "":
+	// A seal or an opening may have died after it ended the mark that is known here. All Applies with
+	// that mark would fail. A kind that was open has no mark, and nothing could end its appliers. So
+	// give it a new mark. Nobody may apply before that.
+	case !current && k.Fixed && !k.Hidden && keepsName(k.Fence):
 		k.Pending = &upgradestate.Pending{Reason: upgradestate.PendingSeal, From: k.Physical, To: record.PhysicalName(k.Kind, k.NextSeq)}
 		k.NextSeq++
 	case !current:
@@ -227,6 +227,12 @@ func rebuild(k upgradestate.Kind, c record.Claim, current bool) (upgradestate.Ki
 		k.Pending = &upgradestate.Pending{Reason: upgradestate.PendingOpen, From: k.Fenced, To: k.Physical}
 	}
 	return k, nil
+}
+
+// keepsName reports whether a kind has its own name behind a fence of a class. Its appliers carry
+// the mark of the fence.
+func keepsName(class string) bool {
+	return class == string(record.FenceValidator) || class == string(record.FenceWriteBlock)
 }
 
 // Announce marks in all databases that a rebuilt Deployment may be in force. Call it before the

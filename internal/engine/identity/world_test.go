@@ -140,7 +140,7 @@ func (w *world) step(noted map[string]bool) string {
 			key := fmt.Sprint("act", a.Version, a.Pending)
 			if !noted[key] { // executed and not confirmed is a place to stop at, too
 				noted[key] = true
-				w.ok(w.db[a.Version].Fence(ctx, record.Fence{Class: record.FenceClass(a.Class), Token: tok, To: a.Pending.To, Restore: a.Restore}))
+				w.ok(w.db[a.Version].Fence(ctx, record.Fence{Class: record.FenceClass(a.Class), Token: tok, To: a.Pending.To, Restore: a.Restore, Ends: a.Ends}))
 				return "execute " + a.Pending.To
 			}
 			w.apply(upgradestate.Confirmed{Version: a.Version, Kind: a.Place.Kind, To: a.Pending.To, From: a.Pending.From})
@@ -155,7 +155,7 @@ func (w *world) step(noted map[string]bool) string {
 			}
 		case upgradestate.Unfence:
 			tok := record.Token{Kind: a.Place.Kind, Name: a.To, ID: a.Place.ID, Fixed: true}
-			w.ok(w.db[a.Version].Unfence(ctx, record.Fence{Class: record.FenceClass(a.Class), Token: tok, To: a.From, Restore: a.Restore}))
+			w.ok(w.db[a.Version].Unfence(ctx, record.Fence{Class: record.FenceClass(a.Class), Token: tok, To: a.From, Restore: a.Restore, Ends: a.Ends}))
 			w.apply(upgradestate.Unfenced{Version: a.Version, Kind: a.Place.Kind, From: a.From})
 		case upgradestate.AwaitReports:
 			w.apply(upgradestate.Report{ID: a.ID, State: a.State, Attempt: a.Attempt, Fences: a.Fences, Shards: a.Shards})

@@ -62,27 +62,6 @@ func life(d us.Deployment, w *world, add func(driver, stale bool, e us.Event)) {
 	}
 }
 
-// lifeKey is the part of a state's key for the fields that life changes.
-func lifeKey(d us.Deployment) string {
-	s := fmt.Sprint(d.Pace.Paused, d.Retire != nil, d.Retired)
-	if d.Retire != nil {
-		s += d.Retire.Until
-	}
-	for _, k := range d.Kept {
-		s += "kept" + k.Until
-	}
-	if u := d.Upgrade; u != nil {
-		s += fmt.Sprint(u.Policy.Hold, u.SwitchAsked, u.Snapshot)
-	}
-	if d.Update != nil {
-		s += fmt.Sprint(d.Update.Done)
-	}
-	if last := d.LastSwitch; last != nil {
-		s += fmt.Sprint(last.From, last.Back, last.Snapshot, last.Outdated)
-	}
-	return s + ";"
-}
-
 // checkLife checks the rules of a step that hold whatever operators request.
 func checkLife(m Machine, s step, d, next us.Deployment) error {
 	if err := checkTwice(m, s, next); err != nil {

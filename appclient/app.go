@@ -136,18 +136,21 @@ func (a *App) Transact(ctx context.Context, do func(ctx context.Context, at Plac
 
 // write runs do until its outcome is final. Only a refused or aborted run is repeated.
 func (a *App) write(ctx context.Context, do func(ctx context.Context, at Place, tried *attempt) error) error {
-	ctx, cancel := a.patient(ctx)
-	defer cancel()
+	p := a.patient(ctx)
 	wait := newBackOff()
 	for {
-		place, seen, err := a.enter(ctx)
-		if a.passed(ctx, err, seen) && pause(ctx, wait) == nil {
+		waits, cancel := p.bound(ctx)
+		place, seen, err := a.enter(waits)
+		again := a.passed(waits, err, seen) && pause(waits, wait) == nil
+		cancel()
+		if again {
 			continue
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrNotWritten, err)
 		}
 		var tried attempt
+		began := time.Now()
 		err = func() error {
 			// Also after a panic in do, or a hold would wait for this write for ever.
 			defer a.leave()
@@ -160,9 +163,13 @@ func (a *App) write(ctx context.Context, do func(ctx context.Context, at Place, 
 			return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 		case undone:
 		case refused, torn:
+			// A process that slept in do would otherwise give up without asking.
+			p.extend(time.Since(began))
 			// A fence is only one possible cause of the refusal. Ask the controllers whether the
 			// data moved.
-			moved, askErr := a.moved(ctx, seen)
+			waits, cancel := p.bound(ctx)
+			moved, askErr := a.moved(waits, seen)
+			cancel()
 			switch {
 			case askErr == nil && !moved:
 				return err // the application's own validator, view or block
@@ -173,7 +180,7 @@ func (a *App) write(ctx context.Context, do func(ctx context.Context, at Place, 
 				return fmt.Errorf("%w: %w; the database said: %w", ErrNotWritten, askErr, err)
 			}
 		}
-		if pause(ctx, wait) != nil {
+		if p.pause(ctx, wait) != nil {
 			return fmt.Errorf("%w: %w", ErrNotWritten, err)
 		}
 	}
@@ -182,41 +189,39 @@ func (a *App) write(ctx context.Context, do func(ctx context.Context, at Place, 
 // Read runs a read at the place of the data, even while writes are held. It repeats the read at the
 // new place if the data's move made it fail. do must read its cursors to the end.
 func (a *App) Read(ctx context.Context, do func(ctx context.Context, at Place) error) error {
-	ctx, cancel := a.patient(ctx)
-	defer cancel()
+	p := a.patient(ctx)
 	wait := newBackOff()
 	for {
-		place, seen, err := a.readable(ctx)
-		if a.passed(ctx, err, seen) && pause(ctx, wait) == nil {
+		waits, cancel := p.bound(ctx)
+		place, seen, err := a.readable(waits)
+		again := a.passed(waits, err, seen) && pause(waits, wait) == nil
+		cancel()
+		if again {
 			continue
 		}
 		if err != nil {
 			return fmt.Errorf("read: %w", err)
 		}
+		began := time.Now()
 		err = do(ctx, place)
 		// Only an error that a moved collection explains is worth another read.
 		if err == nil || !mayHaveMoved(err) {
 			return err
 		}
+		// Reading a long cursor is no wait either.
+		p.extend(time.Since(began))
 		// During a switch, a rename that ended the read may not be confirmed yet, so repeat the
 		// read.
-		moved, askErr := a.moved(ctx, seen)
+		waits, cancel = p.bound(ctx)
+		moved, askErr := a.moved(waits, seen)
+		cancel()
 		if askErr != nil || !moved && a.where().GetState() == pb.Location_OPEN {
 			return err
 		}
-		if pause(ctx, wait) != nil {
+		if p.pause(ctx, wait) != nil {
 			return err
 		}
 	}
-}
-
-// patient gives a deadline to a call that has none.
-func (a *App) patient(ctx context.Context) (context.Context, context.CancelFunc) {
-	// The caller's own deadline is the better one.
-	if _, ok := ctx.Deadline(); ok {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeout(ctx, a.cfg.Patience)
 }
 
 // newBackOff returns the pauses between repeated attempts. Only ctx ends them.

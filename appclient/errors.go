@@ -59,9 +59,9 @@ const (
 // unknownCodes are errors after which the outcome of a write is unknown. The driver has already
 // repeated most of them once.
 var unknownCodes = []int{
-	6, 7, 89, 9001, // network
+	6, 7, 89, 202, 9001, // network
 	91, 189, 10107, 11600, 11602, 13435, 13436, // change of the primary
-	50, 262, 11601, // interrupted
+	50, 262, 11601, 46841, // interrupted
 	64, 100, // no majority yet
 	queryPlanKilled, // of many documents some were written
 } // some of many documents were written
@@ -116,7 +116,10 @@ func fenced(err error) bool {
 // bulkOutcome is outcomeOf for a bulk write.
 func bulkOutcome(bulk mongo.BulkWriteException, whole bool) outcome {
 	switch {
-	case bulk.WriteConcernError != nil:
+	case bulk.WriteConcernError != nil, bulk.HasErrorLabel("RetryableWriteError"):
+		return unknown
+	// A mongos reports a shard that it lost as the error of an operation.
+	case slices.ContainsFunc(unknownCodes, bulk.HasErrorCode):
 		return unknown
 	case !fenced(bulk):
 		return failed

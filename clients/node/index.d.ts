@@ -32,7 +32,7 @@ export interface Options {
   token?: string
   tokenFile?: string
   /** The controllers' authorities, and a client certificate with its key, in PEM. */
-  ca?: string | Buffer
+  ca?: string | Buffer | Array<string | Buffer>
   cert?: string | Buffer
   key?: string | Buffer
   /** Files with the same, in place of them. They are read again after a change. */

@@ -133,7 +133,7 @@ export class App {
    * to if that is why it failed. A cursor is read within fn.
    */
   async read (fn, { patience = this.#options.patience } = {}) {
-    const until = Date.now() + patience
+    let until = Date.now() + patience
     for (let wait = 10; ; wait = Math.min(2 * wait, 1000)) {
       const { place, seen, stranger } = await this.#readable(until)
       if (stranger) {
@@ -141,9 +141,12 @@ export class App {
         await sleep(wait)
         continue
       }
+      const began = Date.now()
       try {
         return await fn(place())
       } catch (err) {
+        // Reading a long cursor is no wait.
+        until += Date.now() - began
         if (!mayHaveMoved(err) || Date.now() + wait > until) throw err
         // While a switch is under way the rename that ended a read may not be confirmed yet.
         const moved = await this.#moved(seen, until).catch(() => undefined)

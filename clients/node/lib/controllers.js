@@ -99,7 +99,7 @@ class Controller {
   }
 
   #secure (certificates) {
-    if (certificates.ca) new X509Certificate(certificates.ca) // throws for a part of a file, which TLS takes for no authority
+    for (const ca of [certificates.ca ?? []].flat()) new X509Certificate(ca) // throws for a part of a file, which TLS takes for no authority
     this.agent = new https.Agent({ keepAlive: true, secureContext: createSecureContext(certificates) }) // throws if they do not fit
     this.#used = certificates
   }

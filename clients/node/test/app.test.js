@@ -66,6 +66,19 @@ test('the time within a refused write is no wait', async t => {
   }), 'v2')
 })
 
+test('the time within a read is no wait', async t => {
+  const { d, app } = await opened(t)
+  const now = Date.now
+  t.after(() => { Date.now = now })
+  let runs = 0
+  assert.equal(await app.read(place => {
+    if (++runs > 1) return place.version
+    d.set(at('v2', 2))
+    Date.now = () => now() + 60_000 // a long cursor
+    throw new MovedError()
+  }), 'v2')
+})
+
 const code = (n, ...labels) => Object.assign(new MongoServerError({ code: n, message: `code ${n}`, errorLabels: labels }), {})
 const bulk = counts => new MongoBulkWriteError({ code: 166, message: 'bulk', writeErrors: [] }, { insertedCount: 0, ...counts })
 

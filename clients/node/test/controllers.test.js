@@ -53,6 +53,12 @@ test('a clock that was set back delays no renewal', async t => {
   await eventually('the second renewal', () => renewals() >= 2)
 })
 
+test('authorities may be several', () => {
+  const options = { controllers: [nobody], ca: [rootCertificates[0], Buffer.from(rootCertificates[1])] }
+  new Controllers(options).close()
+  assert.throws(() => new Controllers({ ...options, ca: [rootCertificates[0], '-----BEGIN CERTIFICATE-----'] }))
+})
+
 test('certificates in files are read again', async t => {
   const dir = await mkdtemp(join(tmpdir(), 'dbcontroller-client-'))
   t.after(() => rm(dir, { recursive: true }))

@@ -257,9 +257,11 @@ class App:
                     continue
                 else:
                     raise
+            began = time.monotonic()
             try:
                 return fn(place)
             except Exception as err:
+                until += time.monotonic() - began  # reading a long cursor is no wait
                 if not may_have_moved(err) or time.monotonic() + wait > until:
                     raise
                 # While a switch is under way the rename that ended a read may not be confirmed yet.

@@ -33,9 +33,9 @@ READ_CODES = (26, 43, 175, 241) + FENCE_CODES
 
 # Codes after which the driver could not find out what became of a write. The driver repeats most of them once.
 UNKNOWN_CODES = (
-    6, 7, 89, 9001,  # network
+    6, 7, 89, 202, 9001,  # network
     91, 189, 10107, 11600, 11602, 13435, 13436,  # another primary
-    50, 262, 11601,  # interrupted
+    50, 262, 11601, 46841,  # interrupted
     64, 100,  # not by a majority, yet
     175,  # of many documents some were written
 )

@@ -132,6 +132,22 @@ class Following(Case):
         with mock.patch.object(time, "monotonic", lambda: now() + slept[0]):
             self.assertEqual(app.write(write), "v2")
 
+    def test_the_time_within_a_read_is_no_wait(self):
+        d = Deployment()
+        app = self.connect(Controller(self, d))
+        now, took, runs = time.monotonic, [0], []
+
+        def read(place):
+            runs.append(place.version)
+            if len(runs) == 1:
+                d.set(at("v2", 2))
+                took[0] = 60  # a long cursor
+                raise MovedError()
+            return place.version
+
+        with mock.patch.object(time, "monotonic", lambda: now() + took[0]):
+            self.assertEqual(app.read(read), "v2")
+
     def test_a_transaction_that_keeps_failing_ends_with_the_patience(self):
         app = self.connect(Controller(self, Deployment()))
         now, took, runs = time.monotonic, [0], []

@@ -34,8 +34,12 @@ func TestCallbackOverItsPatience(t *testing.T) {
 	t.Parallel()
 	const patience = 2 * time.Second
 	for name, run := range map[string]func(*appclient.App) func(context.Context, func(context.Context, appclient.Place) error) error{
-		"write": func(a *appclient.App) func(context.Context, func(context.Context, appclient.Place) error) error { return a.Write },
-		"read":  func(a *appclient.App) func(context.Context, func(context.Context, appclient.Place) error) error { return a.Read },
+		"write": func(a *appclient.App) func(context.Context, func(context.Context, appclient.Place) error) error {
+			return a.Write
+		},
+		"read": func(a *appclient.App) func(context.Context, func(context.Context, appclient.Place) error) error {
+			return a.Read
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

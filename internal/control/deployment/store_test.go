@@ -386,14 +386,14 @@ func TestWatchesShareOne(t *testing.T) {
 		for range 12 {
 			watches = append(watches, s.Watch(ctx))
 		}
+		for _, watch := range watches {
+			<-watch // all have joined
+		}
 		early, leave := context.WithCancel(ctx)
 		gone := s.Watch(early)
 		<-gone
 		leave()
 		for range gone {
-		}
-		for _, watch := range watches {
-			<-watch
 		}
 		want := w.Begin(t)
 		for i, watch := range watches {

@@ -3,6 +3,7 @@ package fences
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -45,6 +46,10 @@ func RestorationFrom(text string) (Restoration, error) {
 	var r Restoration
 	if text == "" {
 		return r, nil
+	}
+	// The library never returns for some texts that end too early.
+	if !json.Valid([]byte(text)) {
+		return r, errors.New("read the validator to restore: it is no JSON")
 	}
 	if err := bson.UnmarshalExtJSON([]byte(text), true, &r); err != nil {
 		return r, fmt.Errorf("read the validator to restore: %w", err)

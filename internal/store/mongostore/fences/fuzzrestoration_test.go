@@ -6,6 +6,7 @@ import "testing"
 func FuzzRestoration(f *testing.F) {
 	f.Add(`{"validator":{"a":{"$exists":true}},"validationLevel":"strict","validationAction":"error"}`)
 	f.Add(`{"validator":`)
+	f.Add(`{"alidator":{"a":{"$existsdatrue}},"v`) // the library never returned
 	f.Fuzz(func(t *testing.T, text string) {
 		r, err := RestorationFrom(text)
 		if err != nil || text == "" {

@@ -61,12 +61,25 @@ func (w *silence) why(version string) error {
 
 // watchBack keeps the reason that BackAway returns, until ctx ends.
 func (w *wayBack) watchBack(ctx context.Context) error {
-	return recordloop.Follow(ctx, w.deployment, w.log, func(d upgradestate.Deployment) (time.Duration, error) {
-		if version, db := w.backDatabase(d); db != nil {
+	return recordloop.Aside(ctx, w.deployment, w.log, w.looking(ctx))
+}
+
+// looking returns the work of watchBack. The record changes often, and most changes say nothing
+// about the database. So it asks again only after lookAtBack, or if another database is needed.
+func (w *wayBack) looking(ctx context.Context) recordloop.Do {
+	var asked string
+	var at time.Time
+	return func(d upgradestate.Deployment) (time.Duration, error) {
+		version, db := w.backDatabase(d)
+		if left := lookAtBack - time.Since(at); version == asked && left > 0 {
+			return left, nil
+		}
+		if db != nil {
 			w.back.set(version, w.lookAtBack(ctx, version, db))
 		}
+		asked, at = version, time.Now()
 		return lookAtBack, nil
-	})
+	}
 }
 
 // backDatabase returns the version before the latest switch and its database. The database is nil

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/coord/memcoord"
@@ -27,6 +29,57 @@ func (awayConnection) Opened() bool                                   { return f
 
 func (c deafConnection) Identity(context.Context) (record.Identity, error) { return c.id, c.err }
 func (c deafConnection) Claims(context.Context) ([]record.Claim, error)    { return nil, c.err }
+
+// askedConnection counts how often it is asked.
+type askedConnection struct {
+	deafConnection
+	asked *int
+}
+
+func (c askedConnection) Marks(context.Context) ([]record.Mark, error) {
+	*c.asked++
+	return nil, c.err
+}
+
+// TestBackIsAskedSeldom: the record changes many times within a switch, and each question would take
+// time from it. Only the time and another database are a reason to ask.
+func TestBackIsAskedSeldom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		away := deafConnection{err: fmt.Errorf("%w: no primary now", record.ErrUnavailable)}
+		var v1, v2 int
+		w := &wayBack{
+			cfg:         Settings{Databases: []Database{{Version: "v1"}, {Version: "v2"}}},
+			connections: &connections{databases: map[string]Connection{"v1": askedConnection{away, &v1}, "v2": askedConnection{away, &v2}}},
+			backend:     shutBackend{},
+		}
+		look := w.looking(t.Context())
+		step := func(d us.Deployment) (again time.Duration) {
+			t.Helper()
+			again, err := look(d)
+			if err != nil || again <= 0 || again > lookAtBack {
+				t.Fatalf("again in %v, %v", again, err)
+			}
+			return again
+		}
+		d := us.Deployment{CurrentVersion: "v2", LastSwitch: &us.Switch{From: "v1", To: "v2"}}
+		for range 20 {
+			d.Revision++
+			step(d)
+		}
+		if v1 != 1 {
+			t.Errorf("asked %d times by 20 changes of the record, want once", v1)
+		}
+		time.Sleep(step(d))
+		if step(d); v1 != 2 {
+			t.Errorf("asked %d times after the interval, want twice", v1)
+		}
+		d.CurrentVersion, d.LastSwitch = "v1", &us.Switch{From: "v2", To: "v1"}
+		if step(d); v2 != 1 || w.BackAway(d) == "" {
+			t.Errorf("the other database was asked %d times after a switch back, want once at once", v2)
+		}
+	})
+}
 
 // shutBackend knows no error of its own as temporary.
 type shutBackend struct{ Backend }

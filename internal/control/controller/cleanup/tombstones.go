@@ -28,7 +28,7 @@ type Tombstones struct {
 // be resurrected. Until the purge, clients overwrite tombstones.
 func (t Tombstones) Run(ctx context.Context) error {
 	var purged uint64 // the epoch whose namespace is clean
-	return recordloop.Follow(ctx, t.Deployments, t.Log, func(d upgradestate.Deployment) (time.Duration, error) {
+	return recordloop.Aside(ctx, t.Deployments, t.Log, func(d upgradestate.Deployment) (time.Duration, error) {
 		version, places := upgradestate.WritePlaces(d)
 		if d.LastSwitch == nil || d.Upgrade != nil || d.Epoch == purged || len(places) == 0 {
 			return 0, nil

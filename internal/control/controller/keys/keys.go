@@ -141,7 +141,7 @@ const afterSwitch = 10 * time.Minute
 // Keep starts a rotation if records are not under the configured key. It does not repeat a
 // rotation that an operator cancelled, whichever controller leads.
 func (k *Keeper) Keep(ctx context.Context) error {
-	return recordloop.Follow(ctx, k.Deployments, k.Log, func(d upgradestate.Deployment) (time.Duration, error) {
+	return recordloop.Aside(ctx, k.Deployments, k.Log, func(d upgradestate.Deployment) (time.Duration, error) {
 		if d.CurrentVersion == "" || k.Databases()[d.CurrentVersion] == nil || !k.Databases()[d.CurrentVersion].Opened() {
 			return lookAtKeys, nil
 		}

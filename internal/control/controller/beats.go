@@ -79,34 +79,36 @@ func (p *pulses) since(version string) time.Duration {
 	return time.Since(p.at[version])
 }
 
-// beat increments the beat of a version's database. If the database was restored, beat handles that.
-// It still returns an error, because the work that the caller was about to confirm is lost.
-func (b *beats) beat(ctx context.Context, version string) error {
+// beat increments the beat of a version's database. d is the record as the caller has just read it.
+// If the database was restored, beat handles that. It still returns an error, because the work that
+// the caller was about to confirm is lost.
+func (b *beats) beat(ctx context.Context, d upgradestate.Deployment, version string) error {
 	if b.opts.reads || b.opts.alone {
 		return nil // the real databases must not change; scratch ones do not survive
-	}
-	db := b.namespaces[version]
-	return b.beatBy(ctx, b.pulses.get(b, version, db), db)
-}
-
-func (b *beats) beatBy(ctx context.Context, pulse *identity.Pulse, db record.Namespace) error {
-	version := pulse.Owner.Version
-	d, err := b.deployment.Get(ctx)
-	if err != nil {
-		return err
 	}
 	if ns, known := d.Namespace(version); !known || ns.Identity.Database == "" || upgradestate.Retired(d, version) {
 		return nil // retired, or not yet confirmed as the recorded database
 	}
+	db := b.namespaces[version]
+	pulse := b.pulses.get(b, version, db)
 	return b.deal(ctx, pulse, db, pulse.Beat(ctx))
 }
 
 // lives increments the beats in both databases of a direction, before work counts as done.
 func (b *beats) lives(ctx context.Context, versions ...string) error {
+	return b.livesBy(ctx, b.deployment.Get, versions...)
+}
+
+// livesBy is lives for a caller that knows the record.
+func (b *beats) livesBy(ctx context.Context, known func(context.Context) (upgradestate.Deployment, error), versions ...string) error {
 	var g errgroup.Group // without a shared context: one failure must not cancel the other beat
 	for _, v := range versions {
 		g.Go(func() error {
-			return upgradestate.Blocked(upgradestate.BlockIdentity, upgradestate.BlockPlace{Version: v}, b.beat(ctx, v))
+			d, err := known(ctx)
+			if err == nil {
+				err = b.beat(ctx, d, v)
+			}
+			return upgradestate.Blocked(upgradestate.BlockIdentity, upgradestate.BlockPlace{Version: v}, err)
 		})
 	}
 	return g.Wait()
@@ -144,7 +146,7 @@ func (b *beats) countsIn(ctx context.Context, version string) error {
 		err = b.lookAgain(ctx, d, version)
 		// Work of the engines beats as well. Another beat so soon would tell nothing new.
 		if err == nil && b.pulses.since(version) >= beatEvery {
-			err = b.beat(ctx, version)
+			err = b.beat(ctx, d, version)
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -170,7 +172,8 @@ type counted struct {
 func (c counted) BeforeFlip(ctx context.Context, d upgradestate.Deployment) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.Keeper.BeforeFlip(ctx, d) })
-	g.Go(func() error { return c.beats.lives(ctx, d.CurrentVersion, d.Upgrade.TargetVersion) })
+	known := func(context.Context) (upgradestate.Deployment, error) { return d, nil } // a read would lengthen the switch
+	g.Go(func() error { return c.beats.livesBy(ctx, known, d.CurrentVersion, d.Upgrade.TargetVersion) })
 	return g.Wait()
 }
 

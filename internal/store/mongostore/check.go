@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/internal/store/mongostore/conn"
 	"dbcontroller.dev/internal/store/mongostore/fences"
 	"dbcontroller.dev/record"
@@ -83,7 +84,7 @@ func (n *Namespace) checkChangeStream(ctx context.Context) error {
 		return &record.UnsupportedError{What: "server at " + n.Location(), Reason: "cannot open change streams: " + err.Error()}
 	}
 	// Close the cursor now. An idle cursor costs the server resources until it times out.
-	if id, ok := raw.Lookup("cursor", "id").AsInt64OK(); ok && id != 0 {
+	if id, ok := rawdoc.Lookup(raw, "cursor", "id").AsInt64OK(); ok && id != 0 {
 		if err := n.DB.RunCommand(ctx, bson.D{{Key: "killCursors", Value: "$cmd.aggregate"}, {Key: "cursors", Value: bson.A{id}}}).Err(); err != nil {
 			n.Log.Debug("cannot close the change stream of a check", zap.Error(err))
 		}

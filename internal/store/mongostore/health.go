@@ -8,6 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/internal/store/mongostore/conn"
 	"dbcontroller.dev/record"
 )
@@ -78,8 +79,8 @@ func (n *Namespace) Health(ctx context.Context) (record.Health, error) {
 		if err != nil {
 			return record.Health{}, err
 		}
-		if n.health.cores, _ = host.Lookup("system", "numCoresAvailableToProcess").AsInt64OK(); n.health.cores <= 0 {
-			n.health.cores, _ = host.Lookup("system", "numCores").AsInt64OK()
+		if n.health.cores, _ = rawdoc.Lookup(host, "system", "numCoresAvailableToProcess").AsInt64OK(); n.health.cores <= 0 {
+			n.health.cores, _ = rawdoc.Lookup(host, "system", "numCores").AsInt64OK()
 		}
 	}
 	h := cacheHealth(status)
@@ -107,7 +108,7 @@ func (n *Namespace) measure(ctx context.Context, cmd bson.D) (bson.Raw, error) {
 
 func cacheHealth(status bson.Raw) (h record.Health) {
 	cache := func(name string) float64 {
-		v, _ := status.Lookup("wiredTiger", "cache", name).AsInt64OK()
+		v, _ := rawdoc.Lookup(status, "wiredTiger", "cache", name).AsInt64OK()
 		return float64(v)
 	}
 	if most := cache("maximum bytes configured"); most > 0 {
@@ -122,14 +123,14 @@ var queues = [2]string{"read", "write"}
 // tickets returns how many reads and writes may run at once.
 func tickets(status bson.Raw) (most [2]int64) {
 	for i, q := range queues {
-		most[i], _ = status.Lookup("queues", "execution", q, "totalTickets").AsInt64OK()
+		most[i], _ = rawdoc.Lookup(status, "queues", "execution", q, "totalTickets").AsInt64OK()
 	}
 	return most
 }
 
 func sampleOf(status bson.Raw, at time.Time) sample {
 	count := func(path ...string) int64 {
-		v, _ := status.Lookup(path...).AsInt64OK()
+		v, _ := rawdoc.Lookup(status, path...).AsInt64OK()
 		return v
 	}
 	host, _ := status.Lookup("host").StringValueOK()

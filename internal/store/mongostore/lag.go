@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/internal/base/rawdoc"
 )
 
 // optime is the place of an operation in the oplog of a replica set. An operation of a later term
@@ -41,7 +43,7 @@ const lagShare = 16
 func (l *lag) look(status bson.Raw) time.Duration {
 	applied, ok := optimeOf(status, "appliedOpTime")
 	common, known := optimeOf(status, "lastCommittedOpTime")
-	at, timed := status.Lookup("optimes", "lastAppliedWallTime").TimeOK()
+	at, timed := rawdoc.Lookup(status, "optimes", "lastAppliedWallTime").TimeOK()
 	now, dated := status.Lookup("date").TimeOK()
 	// Without all four values the lag is unknown, and old ones must not be mixed in.
 	if !ok || !known || !timed || !dated {
@@ -64,7 +66,7 @@ func (l *lag) look(status bson.Raw) time.Duration {
 
 func optimeOf(status bson.Raw, name string) (o optime, ok bool) {
 	var known bool
-	o.term, ok = status.Lookup("optimes", name, "t").AsInt64OK()
-	o.ts.T, o.ts.I, known = status.Lookup("optimes", name, "ts").TimestampOK()
+	o.term, ok = rawdoc.Lookup(status, "optimes", name, "t").AsInt64OK()
+	o.ts.T, o.ts.I, known = rawdoc.Lookup(status, "optimes", name, "ts").TimestampOK()
 	return o, ok && known
 }

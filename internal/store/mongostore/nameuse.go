@@ -27,7 +27,7 @@ func (n *Namespace) NameCount(ctx context.Context, name string) (count record.Na
 			Reads, Writes struct{ Ops int64 }
 		} `bson:"latencyStats"`
 	}
-	if err := cursor.All(ctx, &shards); err != nil {
+	if err := conn.All(ctx, cursor, &shards); err != nil {
 		return count, fmt.Errorf("count uses of %s.%s: %w", n.Name, name, err)
 	}
 	for _, s := range shards {
@@ -67,7 +67,7 @@ func (n *Namespace) NameUsers(ctx context.Context, names []string) ([]record.Nam
 		AppName    string `bson:"appName"`
 		Driver     struct{ Name, Version string }
 	}
-	if err := cursor.All(ctx, &ops); err != nil {
+	if err := conn.All(ctx, cursor, &ops); err != nil {
 		return nil, fmt.Errorf("look who uses names of %s: %w", n.Name, err)
 	}
 	var users []record.NameUser

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/internal/store/mongostore/conn"
 )
 
 // Part is a kind of process that uses databases.
@@ -178,7 +180,7 @@ func (n *Namespace) lacking(ctx context.Context) ([]string, error) {
 			} `bson:"authenticatedUserPrivileges"`
 		} `bson:"authInfo"`
 	}
-	err := n.Admin().RunCommand(ctx, bson.D{{Key: "connectionStatus", Value: 1}, {Key: "showPrivileges", Value: true}}).Decode(&status)
+	err := conn.Decode(n.Admin().RunCommand(ctx, bson.D{{Key: "connectionStatus", Value: 1}, {Key: "showPrivileges", Value: true}}), &status)
 	// Without access control there are no users, and every command is allowed.
 	if err != nil || len(status.Info.Users) == 0 {
 		return nil, err

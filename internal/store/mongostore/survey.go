@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/internal/store/mongostore/conn"
 	"dbcontroller.dev/internal/store/mongostore/wire"
 	"dbcontroller.dev/record"
@@ -38,7 +39,7 @@ func (n *Namespace) Survey(ctx context.Context) (record.Survey, error) {
 	// Optional, because it needs another privilege.
 	raw, err := n.Admin().RunCommand(ctx, bson.D{{Key: "getParameter", Value: 1}, {Key: "featureCompatibilityVersion", Value: 1}}).Raw()
 	if err == nil {
-		s.Feature, _ = raw.Lookup("featureCompatibilityVersion", "version").StringValueOK()
+		s.Feature, _ = rawdoc.Lookup(raw, "featureCompatibilityVersion", "version").StringValueOK()
 	}
 	s.Text = textOf(s)
 	// Optional, because it needs another privilege.
@@ -89,7 +90,7 @@ func (n *Namespace) oplogWindow(ctx context.Context) (time.Duration, error) {
 		if err != nil {
 			return ts, fmt.Errorf("the oplog cannot be read: %w", withOplogPrivilege(err))
 		}
-		ts.T, ts.I, _ = raw.Lookup("cursor", "firstBatch", "0", "ts").TimestampOK()
+		ts.T, ts.I, _ = rawdoc.Lookup(raw, "cursor", "firstBatch", "0", "ts").TimestampOK()
 		return ts, nil
 	}
 	first, err := at(1)
@@ -135,7 +136,7 @@ func (n *Namespace) surveyUser(ctx context.Context, s *record.Survey) error {
 			} `bson:"authenticatedUserPrivileges"`
 		} `bson:"authInfo"`
 	}
-	err := n.Admin().RunCommand(ctx, bson.D{{Key: "connectionStatus", Value: 1}, {Key: "showPrivileges", Value: true}}).Decode(&status)
+	err := conn.Decode(n.Admin().RunCommand(ctx, bson.D{{Key: "connectionStatus", Value: 1}, {Key: "showPrivileges", Value: true}}), &status)
 	if err != nil {
 		return fmt.Errorf("survey %s: ask for privileges: %w", n.Location(), n.reachable(err))
 	}

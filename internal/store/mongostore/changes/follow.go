@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/internal/store/mongostore/conn"
 	"dbcontroller.dev/internal/store/mongostore/wire"
 	"dbcontroller.dev/record"
@@ -131,7 +132,7 @@ func (s *stream) followed(raw bson.Raw, batch *record.ChangeBatch) (change recor
 		batch.Wall = ms
 	}
 	op, _ := raw.Lookup("operationType").StringValueOK()
-	coll, _ := raw.Lookup("ns", "coll").StringValueOK()
+	coll, _ := rawdoc.Lookup(raw, "ns", "coll").StringValueOK()
 	_, uuid, _ := raw.Lookup("collectionUUID").BinaryOK()
 	// Only a transaction has a number together with its session.
 	txn := ""
@@ -144,7 +145,7 @@ func (s *stream) followed(raw bson.Raw, batch *record.ChangeBatch) (change recor
 		return change, false, fmt.Errorf("follow: %w: the stream was ended by %s", record.ErrHistoryLost, op)
 	case "rename":
 		// The UUID identifies the collection, so a rename only reports the new name.
-		to, _ := raw.Lookup("to", "coll").StringValueOK()
+		to, _ := rawdoc.Lookup(raw, "to", "coll").StringValueOK()
 		return f.marker(tok, ours && to != "", to)
 	case "modify":
 		mark := ""
@@ -161,7 +162,7 @@ func (s *stream) followed(raw bson.Raw, batch *record.ChangeBatch) (change recor
 	default:
 		return change, false, nil // events about indexes and the like do not change records
 	}
-	id := raw.Lookup("documentKey", "_id")
+	id := rawdoc.Lookup(raw, "documentKey", "_id")
 	if coll == conn.MarksCollection {
 		return f.mark(raw, id)
 	}
@@ -178,7 +179,7 @@ func (s *stream) followed(raw bson.Raw, batch *record.ChangeBatch) (change recor
 	}
 	if side {
 		// A guard in a transaction belongs to a change of the record that comes before or after it.
-		_, b, _ := raw.Lookup("fullDocument", "g").BinaryOK()
+		_, b, _ := rawdoc.Lookup(raw, "fullDocument", "g").BinaryOK()
 		guard, guarded := record.GuardFrom(b)
 		if guarded && txn != "" {
 			f.beside[written{txn, kind, key}] = guard
@@ -188,7 +189,7 @@ func (s *stream) followed(raw bson.Raw, batch *record.ChangeBatch) (change recor
 		return record.Change{Kind: kind, Key: key, Delete: true}, true, nil // the guard is lost
 	}
 	change = record.Change{Kind: tok.Kind, Key: key, Delete: op == "delete"}
-	if doc, ok := raw.Lookup("fullDocument", wire.GuardField).DocumentOK(); ok && !tok.Fixed {
+	if doc, ok := rawdoc.Lookup(raw, "fullDocument", wire.GuardField).DocumentOK(); ok && !tok.Fixed {
 		if change.Guard, _ = wire.GuardOf(doc); !change.Guard.IsZero() {
 			change.Origin = record.GuardedChange
 		}
@@ -209,8 +210,8 @@ func (f *follower) marker(tok record.Token, ours bool, name string) (record.Chan
 // mark returns the marker of a write block. It was written once the block was in force.
 func (f *follower) mark(raw bson.Raw, id bson.RawValue) (record.Change, bool, error) {
 	name, _ := id.StringValueOK()
-	blocked := raw.Lookup("fullDocument", conn.MarkBlocked).Type != 0 ||
-		raw.Lookup("updateDescription", "updatedFields", conn.MarkBlocked).Type != 0
+	blocked := rawdoc.Lookup(raw, "fullDocument", conn.MarkBlocked).Type != 0 ||
+		rawdoc.Lookup(raw, "updateDescription", "updatedFields", conn.MarkBlocked).Type != 0
 	kind, _, hidden := record.KindOfPhysical(name)
 	for _, tok := range f.kinds {
 		if tok.Kind == kind && hidden && blocked {

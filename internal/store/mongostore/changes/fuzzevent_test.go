@@ -43,7 +43,16 @@ func FuzzEvent(f *testing.F) {
 		f.Add([]byte(raw))
 		f.Add([]byte(raw[:len(raw)-6]))
 	}
+	// The document in ns has no bytes.
+	f.Add([]byte("0000\x020000000000000\x00\a\x00\x00\x000000000\x03ns\x00\x00\x00\x00\x00"))
+	moved := record.Tokens{"orders": {Kind: "orders", Name: "orders", ID: hex.EncodeToString(uuid.Data), Fixed: true}, "users": {Kind: "users", Name: "users.n1", ID: "00"}}
 	f.Fuzz(func(t *testing.T, raw []byte) {
+		trail := newTrail(moved)
+		trail.event(raw)
+		// Each kind has a present collection or a reason why it has none.
+		if now, broken := trail.result(); len(now)+len(broken) != len(moved) {
+			t.Errorf("%v, %v", now, broken)
+		}
 		watched := map[string]bool{"orders": true, "users": false}
 		follows := &follower{kinds: map[string]record.Token{}, guards: map[string]string{conn.GuardsName("orders"): "orders"}, logs: true, beside: map[written]record.Guard{}}
 		follows.kinds[string(uuid.Data)] = record.Token{Kind: "orders", Name: "orders", ID: hex.EncodeToString(uuid.Data), Fixed: true}

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/internal/store/mongostore/conn"
 	"dbcontroller.dev/record"
 )
@@ -161,7 +162,7 @@ func (t *trail) named(coll string) *trailed {
 // away may have missed writes.
 func (t *trail) event(raw bson.Raw) {
 	op, _ := raw.Lookup("operationType").StringValueOK()
-	coll, _ := raw.Lookup("ns", "coll").StringValueOK()
+	coll, _ := rawdoc.Lookup(raw, "ns", "coll").StringValueOK()
 	id := uuidAt(raw, "collectionUUID")
 	switch op {
 	case "create":
@@ -188,7 +189,7 @@ func (t *trail) event(raw bson.Raw) {
 			k.breaks(coll + " was dropped")
 		}
 	case "rename":
-		to, _ := raw.Lookup("to", "coll").StringValueOK()
+		to, _ := rawdoc.Lookup(raw, "to", "coll").StringValueOK()
 		if k := t.byID[id]; k != nil && t.named(to) != k {
 			k.breaks(coll + " was renamed to " + to)
 		}
@@ -237,6 +238,6 @@ func (t *trail) result() (now record.Tokens, broken map[string]string) {
 
 // uuidAt returns a UUID of an event as a token has it, or "".
 func uuidAt(raw bson.Raw, path ...string) string {
-	_, data, _ := raw.Lookup(path...).BinaryOK()
+	_, data, _ := rawdoc.Lookup(raw, path...).BinaryOK()
 	return hex.EncodeToString(data)
 }

@@ -131,8 +131,10 @@ func (c *Client) newest(ctx context.Context, tok record.Token, key record.Key, n
 	}
 	// Later lists of this process must not be older than this read.
 	c.ns.Seen.Answered(raw)
-	found, _ := raw.Lookup("cursor", "firstBatch", "0").DocumentOK()
-	doc, _, err = liveDoc(found)
+	found, err := wire.First(raw)
+	if err == nil {
+		doc, _, err = liveDoc(found)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
@@ -159,8 +161,7 @@ func (c *Client) find(ctx context.Context, tok record.Token, filter, concern bso
 	if err != nil {
 		return nil, err
 	}
-	doc, _ := raw.Lookup("cursor", "firstBatch", "0").DocumentOK()
-	return doc, nil
+	return wire.First(raw)
 }
 
 // check refuses tokens that a Client must not use.

@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/internal/store/mongostore/conn"
 	"dbcontroller.dev/internal/store/mongostore/recordio"
 	"dbcontroller.dev/internal/store/mongostore/wire"
@@ -258,6 +259,6 @@ func onID(we *mongo.WriteError) bool {
 
 // byFence reports whether a fence's validator refused a write.
 func byFence(we *mongo.WriteError) bool {
-	text, _ := we.Details.Lookup("details", "specifiedAs", "$expr", "$eq", "0").StringValueOK()
+	text, _ := rawdoc.Lookup(we.Details, "details", "specifiedAs", "$expr", "$eq", "0").StringValueOK()
 	return len(text) >= len(conn.FencePrefix) && text[:len(conn.FencePrefix)] == conn.FencePrefix
 }

@@ -15,6 +15,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 
+	"dbcontroller.dev/internal/base/rawdoc"
+	"dbcontroller.dev/internal/store/mongostore/wire"
 	"dbcontroller.dev/record"
 )
 
@@ -87,15 +89,22 @@ func (c Collection) Is(uuid bson.Binary) bool {
 // ID returns the UUID as tokens carry it.
 func (c Collection) ID() string { return hex.EncodeToString(c.Info.UUID.Data) }
 
+// ShortID returns the beginning of the UUID, for names. It is empty for a view.
+func (c Collection) ShortID() string {
+	const digits = 12
+	id := c.ID()
+	return id[:min(digits, len(id))]
+}
+
 // FenceMark returns the mark in a fence's validator or view, or "" if there is none.
 func (c Collection) FenceMark() string {
 	var text string
 	if c.Type == "view" {
 		// [{$match: {$comment: "dbc-fence:..."}}]
-		text, _ = c.Options.Lookup("pipeline", "0", "$match", "$comment").StringValueOK()
+		text, _ = rawdoc.Lookup(c.Options, "pipeline", "0", "$match", "$comment").StringValueOK()
 	} else {
 		// {$expr: {$eq: ["dbc-fence:...", ""]}}
-		text, _ = c.Options.Lookup("validator", "$expr", "$eq", "0").StringValueOK()
+		text, _ = rawdoc.Lookup(c.Options, "validator", "$expr", "$eq", "0").StringValueOK()
 	}
 	mark, ok := strings.CutPrefix(text, FencePrefix)
 	if !ok {
@@ -117,7 +126,7 @@ func (n *Conn) List(ctx context.Context, filter bson.D) ([]Collection, error) {
 		return nil, fmt.Errorf("list collections: %w", err)
 	}
 	var found []Collection
-	if err := cursor.All(ctx, &found); err != nil {
+	if err := All(ctx, cursor, &found); err != nil {
 		return nil, fmt.Errorf("list collections: %w", err)
 	}
 	return found, nil
@@ -209,7 +218,10 @@ func (n *Conn) Noted(ctx context.Context, id string) (bson.Raw, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read mark %s: %w", id, err)
 	}
-	doc, _ := raw.Lookup("cursor", "firstBatch", "0").DocumentOK()
+	doc, err := wire.First(raw)
+	if err != nil {
+		return nil, fmt.Errorf("read mark %s: %w", id, err)
+	}
 	return doc, nil
 }
 
@@ -231,7 +243,7 @@ func (n *Conn) Unfenced(ctx context.Context, asked []string) (names []string, er
 	var docs []struct {
 		ID string `bson:"_id"`
 	}
-	if err := cursor.All(ctx, &docs); err != nil {
+	if err := All(ctx, cursor, &docs); err != nil {
 		return nil, fmt.Errorf("read marks of fences: %w", err)
 	}
 	for _, d := range docs {
@@ -319,7 +331,7 @@ const OccupiedPrefix = "dbc-occupied:"
 
 // Occupies returns the UUID of the collection that this one keeps its name from, or "".
 func (c Collection) Occupies() string {
-	text, _ := c.Options.Lookup("validator", "$expr", "$eq", "0").StringValueOK()
+	text, _ := rawdoc.Lookup(c.Options, "validator", "$expr", "$eq", "0").StringValueOK()
 	id, ok := strings.CutPrefix(text, OccupiedPrefix)
 	if !ok {
 		return ""
@@ -338,13 +350,13 @@ const LabelMark = "dbc-label"
 
 // IsLabel reports whether a validator is a label's.
 func IsLabel(validator bson.Raw) bool {
-	text, _ := validator.Lookup("$or", "1", "$expr", "$eq", "0").StringValueOK()
+	text, _ := rawdoc.Lookup(validator, "$or", "1", "$expr", "$eq", "0").StringValueOK()
 	return text == LabelMark
 }
 
 // ByLabel reports whether a label's validator refused a write.
 func ByLabel(we mongo.WriteError) bool {
-	text, _ := we.Details.Lookup("details", "clausesNotSatisfied", "1", "details", "specifiedAs", "$expr", "$eq", "0").StringValueOK()
+	text, _ := rawdoc.Lookup(we.Details, "details", "clausesNotSatisfied", "1", "details", "specifiedAs", "$expr", "$eq", "0").StringValueOK()
 	return text == LabelMark
 }
 

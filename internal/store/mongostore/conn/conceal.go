@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/record"
 )
 
@@ -26,7 +27,28 @@ func Concealed(err error) error {
 	if !errors.As(err, &server) || errors.As(err, &done) {
 		return err
 	}
+	dropDeep(err)
 	return &record.ConcealedError{Err: err, Text: record.Conceal(err.Error())}
+}
+
+// dropDeep is shallow for the details in an error.
+func dropDeep(err error) {
+	var exception mongo.WriteException
+	if errors.As(err, &exception) {
+		for i := range exception.WriteErrors {
+			we := &exception.WriteErrors[i]
+			we.Details = shallow(we.Details)
+		}
+	}
+}
+
+// shallow returns nil for details with too many levels. The driver makes the text of an error of them
+// recursively.
+func shallow(details bson.Raw) bson.Raw {
+	if rawdoc.DocTooDeep(details) {
+		return nil
+	}
+	return details
 }
 
 // GeoCodes are the error codes for a value that a geographic index cannot hold.
@@ -54,6 +76,7 @@ func RefusedText(we mongo.WriteError) string {
 // RefusedError is the refusal of a document. The server's own words are in it for users who may see
 // values.
 func RefusedError(what string, we mongo.WriteError) error {
+	we.Details = shallow(we.Details)
 	return &record.ConcealedError{
 		Err:  fmt.Errorf("%s: error %d: %w", what, we.Code, we),
 		Text: what + ": " + RefusedText(we),
@@ -63,6 +86,7 @@ func RefusedError(what string, we mongo.WriteError) error {
 // InvalidError is the refusal of a document by a validator. It names the fields that do not fit and
 // the rule, taken from the server's errInfo.
 func InvalidError(what string, we mongo.WriteError) error {
+	we.Details = shallow(we.Details)
 	text := what + ": the collection's validator refuses the document"
 	if fields := unfit(we.Details, "", 0); len(fields) > 0 {
 		text += ": " + strings.Join(fields, ", ")
@@ -105,9 +129,9 @@ func unfit(details bson.Raw, path string, depth int) []string {
 		}
 		switch v := e.Value(); v.Type {
 		case bson.TypeEmbeddedDocument:
-			found = append(found, unfit(v.Document(), path, depth+1)...)
+			found = append(found, unfit(v.Value, path, depth+1)...)
 		case bson.TypeArray:
-			values, _ := v.Array().Values()
+			values, _ := bson.Raw(v.Value).Values()
 			for _, item := range values {
 				if doc, ok := item.DocumentOK(); ok {
 					found = append(found, unfit(doc, path, depth+1)...)

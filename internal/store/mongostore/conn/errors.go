@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/record"
 )
 
@@ -143,7 +144,11 @@ type duplicate struct {
 // DuplicateOf reads a duplicate key error from the raw answer to a command or write.
 func DuplicateOf(raw bson.Raw, message string) duplicate {
 	pattern, _ := raw.Lookup("keyPattern").DocumentOK()
-	d := duplicate{index: pattern.String()}
+	d := duplicate{}
+	// String is recursive.
+	if !rawdoc.DocTooDeep(pattern) {
+		d.index = pattern.String()
+	}
 	if elems, err := pattern.Elements(); err == nil && len(elems) == 1 && elems[0].Key() == "_id" {
 		// A second unique index on _id alone (with another collation, for example) has another
 		// name. The implicit index is always called _id_.

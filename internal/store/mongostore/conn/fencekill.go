@@ -10,6 +10,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/zap"
+
+	"dbcontroller.dev/internal/base/rawdoc"
 )
 
 // wholeServer stands for the lock of the whole server. It waits for every open transaction on any
@@ -149,10 +151,10 @@ func (n *Conn) OpenTransactions(ctx context.Context) ([]OpenTransaction, error) 
 		}
 		// A missing field leaves the zero value; such a transaction is never selected by its age.
 		client, _ := d.Lookup("client").StringValueOK()
-		micros, _ := d.Lookup("transaction", "timeOpenMicros").AsInt64OK()
+		micros, _ := rawdoc.Lookup(d, "transaction", "timeOpenMicros").AsInt64OK()
 		app, _ := d.Lookup("appName").StringValueOK()
 		active, _ := d.Lookup("active").BooleanOK()
-		locks, _ := d.Lookup("locks", "Collection").StringValueOK()
+		locks, _ := rawdoc.Lookup(d, "locks", "Collection").StringValueOK()
 		open = append(open, OpenTransaction{
 			Lsid: lsid, Client: client, App: app, active: active, OpenMicros: micros, HoldsCollection: locks != "",
 		})
@@ -171,7 +173,7 @@ func (n *Conn) lockHolders(ctx context.Context, ns string) (map[string]bool, err
 			} `bson:"granted"`
 		} `bson:"lockInfo"`
 	}
-	if err := n.Admin().RunCommand(ctx, bson.D{{Key: "lockInfo", Value: 1}}).Decode(&reply); err != nil {
+	if err := Decode(n.Admin().RunCommand(ctx, bson.D{{Key: "lockInfo", Value: 1}}), &reply); err != nil {
 		return nil, fmt.Errorf("read locks: %w", err)
 	}
 	holders := make(map[string]bool)

@@ -7,6 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/internal/store/mongostore/wire"
 )
 
@@ -46,6 +47,8 @@ func FuzzDetails(f *testing.F) {
 	f.Add([]byte(wire.MustMarshal(missing(bson.A{"name", "at"}))))
 	f.Add([]byte(wire.MustMarshal(missing(bson.A{"name", 5, nil, bson.D{}}))))
 	f.Add([]byte{9, 0, 0, 0, 2})
+	// The driver reads the array in it, and cannot write it.
+	f.Add([]byte("&\x00\x00\x00\x040000000\x00h\x00\x00\x00\x030\x00`\x00\x00\x00\x02000000000000\x00%\x00\x00\x000000000000000000000000000000000000000\x0300000000000\x00\x17\x00\x00\x00\x0200000000\x00\x04\x00\x00\x000000\x00\x00\x00\x00"))
 	f.Fuzz(func(t *testing.T, details []byte) {
 		fields := unfit(details, "", 0)
 		if len(fields) > 20 {
@@ -56,13 +59,16 @@ func FuzzDetails(f *testing.F) {
 				t.Errorf("field %q", field)
 			}
 		}
-		if wire.Validate(details) != nil {
+		if rawdoc.Validate(details) != nil {
 			return
 		}
 		// An element that quotes the document changes nothing.
-		quoted := wire.MustMarshal(bson.D{{Key: "consideredValue", Value: bson.Raw(details)}, {Key: "consideredValues", Value: bson.A{bson.Raw(details)}}})
+		quoted, err := bson.Marshal(bson.D{{Key: "consideredValue", Value: bson.Raw(details)}, {Key: "consideredValues", Value: bson.A{bson.Raw(details)}}})
+		if err != nil {
+			return // the driver writes fewer documents than it reads
+		}
 		if fields := unfit(quoted, "p", 0); len(fields) > 0 {
-			t.Errorf("%s shows %q", quoted, fields)
+			t.Errorf("%s shows %q", bson.Raw(quoted), fields)
 		}
 	})
 }

@@ -2,9 +2,13 @@ package conn
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"dbcontroller.dev/record"
 )
 
 // TestAnswersOfAnotherForm: details of a refusal and descriptions of a collMod that no server sends
@@ -33,6 +37,49 @@ func TestAnswersOfAnotherForm(t *testing.T) {
 		if mark := FenceMark(nested(levels, FencePrefix+"orders.n2")); mark != want {
 			t.Errorf("a mark %d levels deep is %q, want %q", levels, mark, want)
 		}
+	}
+}
+
+// TestDeepErrors: the text of an error of the driver is made recursively from the details of a
+// refusal. The stack would overflow, and the process would end.
+func TestDeepErrors(t *testing.T) {
+	t.Parallel()
+	deep := nested(1_500_000, "x")
+	err := Concealed(mongo.WriteException{WriteErrors: mongo.WriteErrors{{Code: CodeValidation, Message: "refused", Details: deep}}})
+	if !strings.Contains(err.Error(), "refused") {
+		t.Errorf("the error is %v", err)
+	}
+	we := mongo.WriteError{Code: CodeValidation, Message: "refused", Details: deep}
+	for _, err := range []error{RefusedError("write", we), InvalidError("write", we)} {
+		if text := err.(*record.ConcealedError).Err.Error(); !strings.Contains(text, "refused") { //nolint:errorlint // it is made here
+			t.Errorf("the error is %s", text)
+		}
+	}
+	reply := append([]byte{byte(len(deep) + 17), byte((len(deep) + 17) >> 8), byte((len(deep) + 17) >> 16), byte((len(deep) + 17) >> 24), 3}, "keyPattern\x00"...)
+	if d := DuplicateOf(append(append(reply, deep...), 0), "x"); d.index != "" || d.OnID {
+		t.Errorf("the duplicate is %+v", d)
+	}
+}
+
+// TestDamagedIndex: a document within an entry of listIndexes has no bytes.
+func TestDamagedIndex(t *testing.T) {
+	t.Parallel()
+	entry := bson.Raw("\x24\x00\x00\x00\x03spec\x00\x05\x00\x00\x00\x00\x03indexBuildInfo\x00\x00\x00\x00\x00\x00")
+	if ix := ListedFrom(entry); ix.Name != "" || ix.Build != "" {
+		t.Errorf("the index is %+v", ix)
+	}
+}
+
+// TestShortID: a view has no UUID.
+func TestShortID(t *testing.T) {
+	t.Parallel()
+	c := Collection{}
+	if id := c.ShortID(); id != "" {
+		t.Errorf("the ID is %q", id)
+	}
+	c.Info.UUID.Data = []byte{1, 2, 3, 4, 5, 6, 7}
+	if id := c.ShortID(); id != "010203040506" {
+		t.Errorf("the ID is %q", id)
 	}
 }
 

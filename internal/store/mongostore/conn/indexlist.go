@@ -6,6 +6,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/record"
 )
 
@@ -33,7 +34,7 @@ func (n *Conn) ListIndexes(ctx context.Context, tok record.Token) ([]ListedIndex
 		return nil, fmt.Errorf("list indexes: %w", err)
 	}
 	var entries []bson.Raw
-	if err := cursor.All(ctx, &entries); err != nil {
+	if err := All(ctx, cursor, &entries); err != nil {
 		return nil, fmt.Errorf("list indexes: %w", err)
 	}
 	out := make([]ListedIndex, 0, len(entries))
@@ -50,7 +51,7 @@ func ListedFrom(entry bson.Raw) ListedIndex {
 	if spec, ok := entry.Lookup("spec").DocumentOK(); ok {
 		ix.Spec = spec
 		ix.Building = !entry.Lookup("indexBuildInfo").IsZero()
-		if _, data, ok := entry.Lookup("indexBuildInfo", "buildUUID").BinaryOK(); ok {
+		if _, data, ok := rawdoc.Lookup(entry, "indexBuildInfo", "buildUUID").BinaryOK(); ok {
 			ix.Build = string(data)
 		}
 	}

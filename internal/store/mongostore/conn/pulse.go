@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/internal/store/mongostore/wire"
 )
 
@@ -89,7 +90,7 @@ func (n *Conn) pushShards(ctx context.Context, noNote bool) error {
 	if err != nil {
 		return err
 	}
-	t, i, ok := hello.Lookup("$clusterTime", "clusterTime").TimestampOK()
+	t, i, ok := rawdoc.Lookup(hello, "$clusterTime", "clusterTime").TimestampOK()
 	if !ok {
 		return fmt.Errorf("make shards write: the server returns no cluster time")
 	}
@@ -114,7 +115,7 @@ func (n *Conn) tellShards(ctx context.Context, at bson.Timestamp, reach bool) er
 		return Classify("send shards the time", err)
 	}
 	// Opening the stream was enough; nobody reads its cursor.
-	if id, ok := raw.Lookup("cursor", "id").AsInt64OK(); ok && id != 0 {
+	if id, ok := rawdoc.Lookup(raw, "cursor", "id").AsInt64OK(); ok && id != 0 {
 		n.KillCursor(ctx, wire.Place{Coll: "$cmd.aggregate"}, id)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/internal/store/mongostore/conn"
 	"dbcontroller.dev/record"
 )
@@ -45,7 +46,7 @@ func (n *Fences) probeWriteBlock(ctx context.Context) error {
 			} `bson:"authenticatedUserPrivileges"`
 		} `bson:"authInfo"`
 	}
-	err = n.Admin().RunCommand(ctx, bson.D{{Key: "connectionStatus", Value: 1}, {Key: "showPrivileges", Value: true}}).Decode(&status)
+	err = conn.Decode(n.Admin().RunCommand(ctx, bson.D{{Key: "connectionStatus", Value: 1}, {Key: "showPrivileges", Value: true}}), &status)
 	if err != nil {
 		return err
 	}
@@ -73,7 +74,7 @@ func (n *Fences) writeBlockMode(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	mode, _ := raw.Lookup("repl", "userWriteBlockMode").AsInt64OK()
+	mode, _ := rawdoc.Lookup(raw, "repl", "userWriteBlockMode").AsInt64OK()
 	return mode, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/internal/store/mongostore/conn"
 )
 
@@ -63,7 +64,7 @@ func partlyDone(err error) error {
 	}
 	var reply struct{ Results []bool }
 	// Without the results nothing is known to be done.
-	if err := bson.Unmarshal(command.Raw, &reply); err == nil {
+	if err := rawdoc.Unmarshal(command.Raw, &reply); err == nil {
 		partly.done = reply.Results
 	}
 	return partly

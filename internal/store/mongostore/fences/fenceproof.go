@@ -2,6 +2,7 @@ package fences
 
 import (
 	"context"
+	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -70,25 +71,37 @@ func (n *Fences) proveTogether(ctx context.Context, cs []identified) (map[string
 	}
 	var reply struct {
 		Failed struct {
-			First []struct {
-				At      int    `bson:"idx"`
-				Code    int32  `bson:"code"`
-				Message string `bson:"errmsg"`
-			} `bson:"firstBatch"`
+			First []failedOp `bson:"firstBatch"`
 		} `bson:"cursor"`
 	}
 	// Unordered, so that one lost name does not hide the others.
-	err := n.Admin().RunCommand(ctx, bson.D{
+	err := conn.Decode(n.Admin().RunCommand(ctx, bson.D{
 		{Key: "bulkWrite", Value: 1}, {Key: "ops", Value: ops}, {Key: "nsInfo", Value: names},
 		{Key: "ordered", Value: false}, {Key: "errorsOnly", Value: true},
 		{Key: "writeConcern", Value: conn.MajorityWithin(conn.ConcernWait)},
-	}).Decode(&reply)
+	}), &reply)
 	if err != nil {
 		return nil, err
 	}
-	// The reply lists failures only; a missing entry is a success.
+	return failuresOf(cs, reply.Failed.First)
+}
+
+// failedOp is the server's report of an operation of a bulkWrite that failed.
+type failedOp struct {
+	At      int    `bson:"idx"`
+	Code    int32  `bson:"code"`
+	Message string `bson:"errmsg"`
+}
+
+// failuresOf returns the errors of operations by the names of their collections. The reply lists
+// failures only; a missing entry is a success.
+func failuresOf(cs []identified, failed []failedOp) (map[string]error, error) {
 	by := make(map[string]error, len(cs))
-	for _, f := range reply.Failed.First {
+	for _, f := range failed {
+		// An index that we did not send leaves all outcomes unknown.
+		if f.At < 0 || f.At >= len(cs) {
+			return nil, fmt.Errorf("the server reports a failure of operation %d of %d", f.At, len(cs))
+		}
 		by[cs[f.At].Name] = mongo.CommandError{Code: f.Code, Message: f.Message}
 	}
 	return by, nil

@@ -13,7 +13,6 @@ import (
 	"go.uber.org/zap"
 
 	"dbcontroller.dev/internal/store/mongostore/conn"
-	"dbcontroller.dev/internal/store/mongostore/wire"
 	"dbcontroller.dev/record"
 )
 
@@ -76,7 +75,7 @@ func (n *Fences) overStray(ctx context.Context, tok record.Token, hidden string,
 		}
 	}
 	// The name follows from the UUID, so every retry uses the same one.
-	aside := conn.AsidePrefix + tok.Kind + "." + stray.ID()[:12]
+	aside := conn.AsidePrefix + tok.Kind + "." + stray.ShortID()
 	// Note the stray before the rename, or a crash in between would lose track of it.
 	err = n.Note(ctx, conn.NoteStrays+hidden, bson.D{
 		{Key: "$addToSet", Value: bson.D{{Key: "aside", Value: aside}}},
@@ -112,7 +111,7 @@ func (n *Fences) notedStrays(ctx context.Context, asked []string) (found []stray
 	marks := n.DB.Collection(conn.MarksCollection, options.Collection().SetReadConcern(readconcern.Majority()))
 	cursor, err := marks.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}})
 	if err == nil {
-		err = cursor.All(ctx, &found)
+		err = conn.All(ctx, cursor, &found)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read marks of strays: %w", err)
@@ -271,19 +270,29 @@ func (n *Fences) moveIn(ctx context.Context, tok record.Token, aside string, ids
 		if err != nil {
 			return 0, 0, err
 		}
-		if _, err := n.Run(ctx, wire.MustMarshal(insert)); err != nil {
+		if err := n.runWith(ctx, insert); err != nil {
 			return 0, 0, err
 		}
 	}
 	if len(deletes) > 0 {
-		_, err := n.Run(ctx, wire.MustMarshal(bson.D{{Key: "delete", Value: aside}, {Key: "deletes", Value: bson.A{bson.D{
+		err := n.runWith(ctx, bson.D{{Key: "delete", Value: aside}, {Key: "deletes", Value: bson.A{bson.D{
 			{Key: "q", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: deletes}}}}}, {Key: "limit", Value: 0},
-		}}}}))
+		}}}})
 		if err != nil {
 			return 0, 0, err
 		}
 	}
 	return len(deletes), kept, nil
+}
+
+// runWith runs a command that contains documents of the application. A damaged one is an error.
+func (n *Fences) runWith(ctx context.Context, cmd bson.D) error {
+	raw, err := bson.Marshal(cmd)
+	if err != nil {
+		return err
+	}
+	_, err = n.Run(ctx, raw)
+	return err
 }
 
 // documents reads documents by _id.
@@ -298,7 +307,7 @@ func (n *Fences) documents(ctx context.Context, tok record.Token, ids bson.A) (m
 		return nil, conn.Concealed(err)
 	}
 	var docs []bson.Raw
-	if err := cursor.All(ctx, &docs); err != nil {
+	if err := conn.All(ctx, cursor, &docs); err != nil {
 		return nil, conn.Concealed(err)
 	}
 	found := make(map[record.Key]bson.Raw, len(docs))

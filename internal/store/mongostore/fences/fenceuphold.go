@@ -224,7 +224,7 @@ func (n *Fences) putBack(ctx context.Context, f record.Fence, found stood) (reco
 	if err := n.noBuilds(ctx, own); err != nil {
 		return record.Breach{}, err
 	}
-	name := conn.AsidePrefix + own + "." + at.ID()[:12]
+	name := conn.AsidePrefix + own + "." + at.ShortID()
 	if err := n.applyOps(ctx, bson.A{gate, n.renameOp(own, name), n.viewOp(own, on, f.To)}); err != nil {
 		return record.Breach{}, err
 	}

@@ -33,7 +33,25 @@ type Restoration struct {
 	Action    string   `bson:"action,omitempty"`
 }
 
+// text returns the form that RestorationFrom reads.
 func (r Restoration) text() (string, error) {
+	text, err := r.json()
+	if err != nil {
+		return "", err
+	}
+	// The library changes a text that is not UTF-8. Without this check, the end of the fence would
+	// silently set another validator.
+	again, err := RestorationFrom(text)
+	if err != nil {
+		return "", err
+	}
+	if back, err := again.json(); err != nil || back != text {
+		return "", errors.New("the validator would change when a fence notes and restores it: it has a text that is not UTF-8; change the validator")
+	}
+	return text, nil
+}
+
+func (r Restoration) json() (string, error) {
 	b, err := bson.MarshalExtJSON(r, true, false)
 	if err != nil {
 		return "", fmt.Errorf("write validator: %w", err)

@@ -240,7 +240,7 @@ func (n *Fences) movedOp(view string) bson.D {
 func (n *Fences) movedUnder(ctx context.Context, view string) (mark string, err error) {
 	var note struct{ Mark string }
 	marks := n.DB.Collection(conn.MarksCollection, options.Collection().SetReadConcern(readconcern.Local()))
-	err = marks.FindOne(ctx, bson.D{{Key: "_id", Value: conn.NoteMoves + view}}).Decode(&note)
+	err = conn.Decode(marks.FindOne(ctx, bson.D{{Key: "_id", Value: conn.NoteMoves + view}}), &note)
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return "", nil
 	}

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/internal/store/mongostore/conn"
 	"dbcontroller.dev/record"
 )
@@ -59,7 +60,7 @@ func (n *Owners) owners() *mongo.Collection { return n.DB.Collection(OwnerCollec
 // unknown.
 func (n *Owners) Identity(ctx context.Context) (record.Identity, error) {
 	var d OwnerDoc
-	err := n.owners().FindOne(ctx, bson.D{{Key: "_id", Value: ownerDatabase}}).Decode(&d)
+	err := conn.Decode(n.owners().FindOne(ctx, bson.D{{Key: "_id", Value: ownerDatabase}}), &d)
 	if err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
 		return record.Identity{}, n.markError("read the identity", err)
 	}
@@ -97,7 +98,7 @@ func (n *Owners) clusterID(ctx context.Context) (string, error) {
 		var v struct {
 			ID bson.ObjectID `bson:"clusterId"`
 		}
-		err := n.Mongo.Database("config").Collection("version").FindOne(ctx, bson.D{}).Decode(&v)
+		err := conn.Decode(n.Mongo.Database("config").Collection("version").FindOne(ctx, bson.D{}), &v)
 		switch {
 		case conn.HasCode(err, conn.CodeUnauthorized), errors.Is(err, mongo.ErrNoDocuments), err == nil && v.ID.IsZero():
 			return "", nil
@@ -114,7 +115,7 @@ func (n *Owners) clusterID(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	id, ok := raw.Lookup("config", "settings", "replicaSetId").ObjectIDOK()
+	id, ok := rawdoc.Lookup(raw, "config", "settings", "replicaSetId").ObjectIDOK()
 	if !ok {
 		return "", nil
 	}
@@ -146,7 +147,7 @@ func (n *Owners) OwnerDocs(ctx context.Context, prefix string) ([]OwnerDoc, erro
 		if err != nil {
 			return err
 		}
-		return cursor.All(ctx, &docs)
+		return conn.All(ctx, cursor, &docs)
 	})
 	if err != nil {
 		return nil, n.markError("read marks", err)
@@ -246,7 +247,7 @@ func (n *Owners) claim(ctx context.Context, d OwnerDoc, same func(has OwnerDoc) 
 			return conn.ClassifyWrite("note whose it is", err)
 		}
 		var has OwnerDoc
-		err = n.owners().FindOne(ctx, bson.D{{Key: "_id", Value: d.ID}}).Decode(&has)
+		err = conn.Decode(n.owners().FindOne(ctx, bson.D{{Key: "_id", Value: d.ID}}), &has)
 		switch {
 		case errors.Is(err, mongo.ErrNoDocuments):
 			continue

@@ -77,7 +77,7 @@ func (n *Fences) CloseName(ctx context.Context, f record.Fence, said string, kno
 			return nil
 		}
 		// The application created a collection; it is never dropped, only renamed.
-		if err := n.Rename(ctx, own, conn.AsidePrefix+own+"."+at.ID()[:12]); err != nil {
+		if err := n.Rename(ctx, own, conn.AsidePrefix+own+"."+at.ShortID()); err != nil {
 			return err
 		}
 		return errors.New("a collection was created under the name, and is renamed")

@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/internal/store/mongostore/conn"
 	"dbcontroller.dev/record"
 )
@@ -151,7 +152,7 @@ func (n *probes) trySelf(ctx context.Context) (*record.UnsupportedError, error) 
 	if err != nil {
 		return nil, fmt.Errorf("read scratch collection: %w", err)
 	}
-	docs, _ := raw.Lookup("cursor", "firstBatch").ArrayOK()
+	docs, _ := rawdoc.Lookup(raw, "cursor", "firstBatch").ArrayOK()
 	// The document must be unchanged, and alone.
 	if values, err := docs.Values(); err != nil || len(values) != 1 || len(values[0].Value) != 14 {
 		return n.lacksUUID("a refused command had an effect"), nil

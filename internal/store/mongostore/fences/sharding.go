@@ -3,6 +3,7 @@ package fences
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -55,14 +56,16 @@ func (n *shards) shardKeys(ctx context.Context, names ...string) (map[string]bso
 		Key  bson.Raw `bson:"key"`
 	}
 	if err == nil {
-		err = cursor.All(ctx, &found)
+		err = conn.All(ctx, cursor, &found)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read shard keys: %w", err)
 	}
 	keys := map[string]bson.Raw{}
 	for _, f := range found {
-		keys[f.Name[len(n.Name)+1:]] = f.Key
+		if name, ok := strings.CutPrefix(f.Name, n.Name+"."); ok {
+			keys[name] = f.Key
+		}
 	}
 	return keys, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/internal/store/mongostore/conn"
 	"dbcontroller.dev/internal/store/mongostore/fences"
 	"dbcontroller.dev/internal/store/mongostore/wire"
@@ -133,7 +134,11 @@ func (n *Collections) adopt(ctx context.Context, kind record.KindSpec, c *conn.C
 	if err != nil {
 		return fmt.Errorf("look for documents: %w", err)
 	}
-	if _, found := raw.Lookup("cursor", "firstBatch", "0").DocumentOK(); found {
+	found, err := wire.First(raw)
+	if err != nil {
+		return fmt.Errorf("look for documents: %w", err)
+	}
+	if found != nil {
 		return &record.UnsupportedError{
 			What:   "collection " + n.Name + "." + c.Name,
 			Reason: "it has documents and dbcontroller did not create it; drop or rename it, or give the version another database",
@@ -156,7 +161,7 @@ func passTombstones(validator bson.Raw) bson.D {
 // Copied to a fixed-name kind, the wrapper would let through application documents that look like
 // tombstones.
 func withoutTombstones(validator bson.Raw) bson.Raw {
-	inner, ok := validator.Lookup("$or", "1").DocumentOK()
+	inner, ok := rawdoc.Lookup(validator, "$or", "1").DocumentOK()
 	if !ok {
 		return validator
 	}

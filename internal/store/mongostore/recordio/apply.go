@@ -8,6 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/internal/store/mongostore/conn"
 	"dbcontroller.dev/internal/store/mongostore/wire"
 	"dbcontroller.dev/record"
@@ -95,7 +96,7 @@ func (p *plan) validate() error {
 		if w.Doc == nil {
 			continue
 		}
-		if err := wire.Validate(w.Doc); err != nil {
+		if err := rawdoc.Validate(w.Doc); err != nil {
 			return fmt.Errorf("%s %s: %w: %w", w.Kind, w.Key, wire.ErrMalformed, err)
 		}
 	}

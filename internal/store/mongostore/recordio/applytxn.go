@@ -1,11 +1,11 @@
 package recordio
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -320,7 +320,7 @@ func Judge(what string, we mongo.WriteError) (verdict, error) {
 		return Refused, fmt.Errorf("%s: %w", what, conn.ConflictError(d))
 	case conn.CodeValidation:
 		// A fence's validator has its mark in the details.
-		if strings.Contains(we.Details.String(), conn.FencePrefix) {
+		if bytes.Contains(we.Details, []byte(conn.FencePrefix)) {
 			return failed, fmt.Errorf("%s: %w", what, errValidatorFence)
 		}
 		if conn.ByLabel(we) {

@@ -41,7 +41,7 @@ func (n *Records) sizeOf(ctx context.Context, tok record.Token) (size record.Siz
 			Orphans int64 `bson:"numOrphanDocs"`
 		} `bson:"storageStats"`
 	}
-	if err := cursor.All(ctx, &shards); err != nil {
+	if err := conn.All(ctx, cursor, &shards); err != nil {
 		return size, fmt.Errorf("read statistics: %w", err)
 	}
 	for _, s := range shards {

@@ -161,6 +161,25 @@ func Each(array []byte, yield func(doc []byte) error) error {
 	return nil
 }
 
+// First returns the first document of a reply's batch, nil if the batch is empty.
+func First(raw bson.Raw) (doc bson.Raw, err error) {
+	r, err := ParseReply(raw)
+	if err != nil {
+		return nil, err
+	}
+	// A damaged batch is an error. It must not look like the absence of the document.
+	err = Each(r.Docs, func(next []byte) error {
+		if doc == nil {
+			doc = next
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return doc, nil
+}
+
 // AppendIndexed appends the header of an array's element i.
 func AppendIndexed(dst []byte, t byte, i int) []byte {
 	dst = append(dst, t)

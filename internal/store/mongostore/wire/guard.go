@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/record"
 )
 
@@ -41,12 +42,17 @@ type Layout struct {
 	Dollar           bool // a field's name begins with $, which an update refuses
 }
 
-// LayoutOf walks the top-level elements without looking into values. If the document is not of a
-// managed kind, it sees no guard, whatever the names of the fields are.
+// LayoutOf walks the top-level elements. It looks into values only to refuse a document with too many
+// levels. If the document is not of a managed kind, it sees no guard, whatever the names of the
+// fields are.
 func LayoutOf(doc []byte, managed bool) (Layout, error) {
 	var l Layout
 	if len(doc) < 5 || int(binary.LittleEndian.Uint32(doc)) != len(doc) || doc[len(doc)-1] != 0 {
 		return l, ErrMalformed
+	}
+	// Recursive readers of the document rely on this.
+	if rawdoc.DocTooDeep(doc) {
+		return l, fmt.Errorf("%w: it has too many documents within documents", ErrMalformed)
 	}
 	for at := 4; at < len(doc)-1; {
 		elem, _, ok := bsoncore.ReadElement(doc[at : len(doc)-1])
@@ -186,32 +192,3 @@ func CheckSize(doc []byte, l Layout, guard int) error {
 var GuardBytes = len(AppendStored(nil, EmptyDocument, Layout{IdStart: 4, idEnd: 4}, record.Guard{}.Bytes())) - len(EmptyDocument)
 
 var EmptyDocument = []byte{5, 0, 0, 0, 0}
-
-// Validate validates a whole document, with nested ones. The driver validates the top level only.
-func Validate(doc bson.Raw) error {
-	if err := doc.Validate(); err != nil {
-		return err
-	}
-	values, err := doc.Values()
-	if err != nil {
-		return err
-	}
-	// Nested documents are only framed by the check of the outer one.
-	for _, v := range values {
-		// Also arrays, which are documents with numbered fields.
-		switch v.Type {
-		case bson.TypeEmbeddedDocument, bson.TypeArray:
-			err = Validate(bson.Raw(v.Value))
-		case bson.TypeCodeWithScope:
-			_, scope, ok := v.CodeWithScopeOK()
-			if !ok {
-				return ErrMalformed
-			}
-			err = Validate(scope)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/internal/base/rawdoc"
 )
 
 // ErrNoIndex reports that the index of a field is missing or incomplete. The caller reads without
@@ -104,8 +106,8 @@ func WithIndexed(k KindSpec) KindSpec {
 // ValuesAt returns the values of a document at a dotted path, as an index sees them: each item of
 // an array, or null if the field is missing.
 func ValuesAt(doc bson.Raw, path string) []bson.RawValue {
-	v, err := doc.LookupErr(strings.Split(path, ".")...)
-	if err != nil {
+	v := rawdoc.Lookup(doc, strings.Split(path, ".")...)
+	if v.Type == 0 {
 		v = bson.RawValue{Type: bson.TypeNull}
 	}
 	items, ok := v.ArrayOK()

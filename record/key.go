@@ -12,6 +12,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"dbcontroller.dev/internal/base/rawdoc"
 )
 
 // Key is the name of a record: the canonical BSON encoding of its _id, one type byte and then the
@@ -31,6 +33,10 @@ func StringKey(name string) Key {
 func KeyOf(id bson.RawValue) (Key, error) {
 	if id.Type == 0 {
 		return "", errors.New("key: no _id")
+	}
+	// The canonical form is made recursively.
+	if rawdoc.TooDeep(id) {
+		return "", errors.New("key: the _id has too many documents within documents")
 	}
 	b, err := appendCanonical([]byte{0}, id)
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/internal/base/rawdoc"
 )
 
 // Match compares one field, by dotted path, with a value, under the database's equality. With an
@@ -24,8 +26,7 @@ func MatchDoc(doc bson.Raw) *Match {
 func (m Match) Holds(doc bson.Raw) bool {
 	have := bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: doc}
 	if m.Path != "" {
-		var err error
-		if have, err = doc.LookupErr(strings.Split(m.Path, ".")...); err != nil {
+		if have = rawdoc.Lookup(doc, strings.Split(m.Path, ".")...); have.Type == 0 {
 			// A missing field equals null, as in a query.
 			return m.Value.Type == bson.TypeNull
 		}

@@ -125,6 +125,10 @@ func toCEL(v bson.RawValue) (ref.Val, error) {
 	case 0, bson.TypeNull:
 		return types.NullValue, nil
 	case bson.TypeString:
+		// Elements accepts a string without its final zero, and the editor did not open this level.
+		if _, ok := v.StringValueOK(); !ok {
+			return nil, edit.ErrMalformed
+		}
 		return types.String(scalar.StringOf(v.Value)), nil
 	// Both become CEL's int. long(x) makes a long again.
 	case bson.TypeInt32, bson.TypeInt64:

@@ -85,6 +85,8 @@ func FuzzRaw(f *testing.F) {
 		}
 		f.Add([]byte(b))
 	}
+	// The string s has no bytes, not even its final zero.
+	f.Add([]byte("\x15\x00\x00\x00\x03q1\x00\x0c\x00\x00\x00\x02s\x00\x00\x00\x00\x00\x00\x00"))
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		valid := bsoncore.Document(doc).Validate() == nil
 		kept := bytes.Clone(doc)

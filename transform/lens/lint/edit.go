@@ -76,7 +76,8 @@ func otherValue(v bson.RawValue) bson.RawValue {
 	case bson.TypeBoolean:
 		b[0] ^= 1
 	case bson.TypeString:
-		b = bsoncore.AppendString(nil, v.StringValue()+"~")
+		text, _ := v.StringValueOK()
+		b = bsoncore.AppendString(nil, text+"~")
 	case bson.TypeNull:
 		// null has no other value, so change the type.
 		v.Type, b = bson.TypeString, bsoncore.AppendString(nil, "~")

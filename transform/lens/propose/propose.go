@@ -127,6 +127,12 @@ func (d *drafter) match(old, now []bson.Raw) error {
 	return nil
 }
 
+// textOf returns the text of a string value. A damaged one counts as empty.
+func textOf(v bson.RawValue) string {
+	text, _ := v.StringValueOK()
+	return text
+}
+
 // flatten collects the values of a document by path. Lists and empty objects count as values.
 func flatten(path string, doc bson.Raw, into map[string]bson.RawValue) {
 	elems, err := doc.Elements()
@@ -255,7 +261,7 @@ func (d *drafter) compare(p, q string) (change, bool) {
 			}
 			// A later value may need a table, which then has equal entries too.
 			if was.Type == bson.TypeString {
-				table[was.StringValue()] = is.StringValue()
+				table[textOf(was)] = textOf(is)
 			}
 			continue
 		}
@@ -267,10 +273,10 @@ func (d *drafter) compare(p, q string) (change, bool) {
 			return c, false
 		}
 		// One old value with two new values is no table.
-		if to, known := table[was.StringValue()]; known && to != is.StringValue() || len(table) > maxTable {
+		if to, known := table[textOf(was)]; known && to != textOf(is) || len(table) > maxTable {
 			return c, false
 		}
-		table[was.StringValue()] = is.StringValue()
+		table[textOf(was)] = textOf(is)
 		c.table = table
 	}
 	c.distinct = len(values)

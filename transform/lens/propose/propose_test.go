@@ -160,3 +160,20 @@ func TestDraftsAlwaysParse(t *testing.T) {
 		}
 	})
 }
+
+// TestDamagedText: the driver accepts a string that lacks its final zero, and panics when it reads it.
+func TestDamagedText(t *testing.T) {
+	t.Parallel()
+	record := func(field string) bson.Raw {
+		return bson.Raw("\x17\x00\x00\x00\x02_id\x00\x02\x00\x00\x00x\x00\x02" + field + "\x00\x00\x00\x00\x00\x00")
+	}
+	for _, field := range []string{"s", "t"} {
+		doc := record(field)
+		if err := doc.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := propose.Lens("old", "new", []bson.Raw{record("s")}, []bson.Raw{doc}); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -46,7 +46,7 @@ func literal(s string) string {
 func scalar(v bson.RawValue) (string, bool) {
 	switch v.Type { //nolint:exhaustive // YAML has no other ones
 	case bson.TypeString:
-		return literal(v.StringValue()), true
+		return literal(textOf(v)), true
 	case bson.TypeInt32:
 		return strconv.Itoa(int(v.Int32())), true
 	case bson.TypeBoolean:

@@ -258,9 +258,15 @@ func appendParsed(dst []byte, s string, to Type) ([]byte, bool) {
 	}
 }
 
-// StringOf returns the text of a string value. val must be well formed; the Editor checks that when
-// it opens a document.
-func StringOf(val []byte) string { return string(val[4 : len(val)-1]) }
+// StringOf returns the text of a string value. The Editor checks the form of val when it opens a
+// document. The driver accepts a string without its final zero elsewhere; it counts as empty.
+func StringOf(val []byte) string {
+	const least = 4 + 1
+	if len(val) < least {
+		return ""
+	}
+	return string(val[4 : len(val)-1])
+}
 
 // AppendString appends the string value of s to dst.
 func AppendString(dst []byte, s string) []byte {

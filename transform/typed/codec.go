@@ -8,6 +8,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"dbcontroller.dev/internal/base/rawdoc"
 )
 
 // Codec converts between documents and values of one type that is no struct with bson tags.
@@ -39,7 +41,7 @@ type Rest struct{ elements [][]byte }
 func (r Rest) Len() int { return len(r.elements) }
 
 func decodeStruct(doc bson.Raw, into any) error {
-	if err := bson.Unmarshal(doc, into); err != nil {
+	if err := rawdoc.Unmarshal(doc, into); err != nil {
 		return err
 	}
 	v := reflect.ValueOf(into).Elem()

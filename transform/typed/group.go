@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 )
@@ -233,8 +234,8 @@ func (s side) byContent() bool {
 }
 
 func (m member) groupByContent(r record.Record) (string, error) {
-	v, err := r.Doc.LookupErr(m.content...)
-	if err != nil {
+	v := rawdoc.Lookup(r.Doc, m.content...)
+	if v.Type == 0 {
 		return "", fmt.Errorf("no field %s, which names the group", m.content)
 	}
 	name, ok := v.StringValueOK()

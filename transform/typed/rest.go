@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 )
@@ -65,7 +66,12 @@ func carry(from, to side, src transform.Group, recs []record.Record) ([]record.R
 			// The kept fields belong to other records, so they must not travel on as unknown fields of
 			// this one.
 			o.remove(kept)
-			if err := kept.val.Unmarshal(&back); err != nil {
+			// As in rawdoc.Unmarshal, which takes no arrays.
+			err := rawdoc.Validate(kept.val.Value)
+			if err == nil {
+				err = kept.val.Unmarshal(&back)
+			}
+			if err != nil {
 				return nil, fmt.Errorf("%s %s: %s is not what a group keeps: %w", r.Kind, r.Key, from.rest, err)
 			}
 		}

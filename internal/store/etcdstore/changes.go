@@ -24,7 +24,7 @@ func (s *Store) Position(ctx context.Context) (record.Position, error) {
 	if err != nil {
 		return record.Position{}, s.readError("position", err)
 	}
-	return positionAt(resp.Header.Revision), nil
+	return positionAt(resp.Header.GetRevision()), nil
 }
 
 func positionAt(revision int64) record.Position {
@@ -245,7 +245,7 @@ func (st *stream) take(resp clientv3.WatchResponse, batch *record.ChangeBatch) {
 		st.at = max(st.at, ev.Kv.ModRevision)
 	}
 	if resp.IsProgressNotify() {
-		st.at = max(st.at, resp.Header.Revision)
+		st.at = max(st.at, resp.Header.GetRevision())
 	}
 }
 

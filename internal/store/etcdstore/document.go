@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/record"
 )
 
@@ -75,7 +76,7 @@ func (f Format) document(name string, value []byte) (bson.Raw, error) {
 // valid refuses invalid documents, and documents followed by other bytes. Validate accepts the
 // latter, but they would corrupt any document built from them.
 func valid(doc bson.Raw) error {
-	if err := doc.Validate(); err != nil {
+	if err := rawdoc.Validate(doc); err != nil {
 		return err
 	}
 	if n, _, _ := bsoncore.ReadLength(doc); int(n) != len(doc) {
@@ -164,7 +165,10 @@ func appendValue(dst []byte, v bson.RawValue) ([]byte, error) {
 		}
 		return append(dst, ']'), nil
 	case bson.TypeString:
-		s := v.StringValue()
+		s, ok := v.StringValueOK()
+		if !ok {
+			return nil, errors.New("a text lacks its end")
+		}
 		if !utf8.ValidString(s) {
 			return nil, errors.New("a text is not UTF-8, which JSON requires")
 		}

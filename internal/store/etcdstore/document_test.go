@@ -118,3 +118,15 @@ func TestDocumentsComeBack(t *testing.T) {
 		}
 	})
 }
+
+// TestDamagedText: the driver accepts a string that lacks its final zero. It has no form in JSON.
+func TestDamagedText(t *testing.T) {
+	t.Parallel()
+	doc := bson.Raw("\x17\x00\x00\x00\x02_id\x00\x02\x00\x00\x00x\x00\x02s\x00\x00\x00\x00\x00\x00")
+	if err := doc.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	if value, err := JSON.value(doc); err == nil {
+		t.Errorf("it is written as %s", value)
+	}
+}

@@ -75,16 +75,16 @@ func (s *Store) fenceOnce(ctx context.Context, f record.Fence, move bool) error 
 	}
 	gate, closed, taken := resp.Responses[0].GetResponseRange(), resp.Responses[1].GetResponseRange(), resp.Responses[2].GetResponseRange()
 	switch {
-	case gate.Count == 0:
+	case len(gate.GetKvs()) == 0:
 		return fmt.Errorf("%s: collection %s: %w", what, id, record.ErrNotFound)
 	case string(gate.Kvs[0].Value) == f.To:
 		return nil
 	case string(gate.Kvs[0].Value) != f.Token.Name:
 		// This fence is an old one that arrived late. It must not move the kind back.
 		return fmt.Errorf("%s: it is at %s: %w", what, gate.Kvs[0].Value, record.ErrFenced)
-	case closed.Count > 0:
+	case closed.GetCount() > 0:
 		return fmt.Errorf("%s: it was abandoned; a new attempt needs a new name", what)
-	case taken.Count > 0:
+	case taken.GetCount() > 0:
 		return fmt.Errorf("%s: the name is taken", what)
 	case !move:
 		return nil

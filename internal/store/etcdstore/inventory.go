@@ -41,7 +41,7 @@ func (s *Store) inventory(ctx context.Context) (own, others []string, revision i
 			return nil, nil, 0, s.readError("list keys below "+s.at.all(), err)
 		}
 		if revision == 0 {
-			revision = resp.Header.Revision
+			revision = resp.Header.GetRevision()
 		}
 		// The remaining keys of a page may lie in a range that was just skipped.
 		for _, kv := range resp.Kvs {

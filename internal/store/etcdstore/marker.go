@@ -22,7 +22,7 @@ func (s *Store) Identity(ctx context.Context) (record.Identity, error) {
 		return record.Identity{}, s.readError("identity", err)
 	}
 	// The header of any answer has the cluster's id.
-	id := record.Identity{Cluster: strconv.FormatUint(resp.Header.ClusterId, 16)}
+	id := record.Identity{Cluster: strconv.FormatUint(resp.Header.GetClusterId(), 16)}
 	if len(resp.Kvs) > 0 {
 		id.Database = string(resp.Kvs[0].Value)
 	}

@@ -11,9 +11,9 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/record"
 )
 
@@ -446,13 +446,8 @@ func (c claim) owner() record.Owner {
 }
 
 func decoded[T any](what string, b []byte) (v T, err error) {
-	doc := bson.Raw(slices.Clone(b))
-	// Anybody who can write in etcd chooses the bytes. Unmarshal never returns for some lengths of
-	// documents within.
-	if err := doc.Validate(); err != nil {
-		return v, fmt.Errorf("%s: %w", what, err)
-	}
-	if err := bson.Unmarshal(doc, &v); err != nil {
+	// Anybody who can write in etcd chooses the bytes.
+	if err := rawdoc.Unmarshal(slices.Clone(b), &v); err != nil {
 		return v, fmt.Errorf("%s: %w", what, err)
 	}
 	return v, nil

@@ -87,7 +87,7 @@ func (s *Store) gated(ctx context.Context, g gates, ops []clientv3.Op) (found []
 	for i, r := range resp.Responses {
 		found[i] = r.GetResponseRange().GetKvs()
 	}
-	return found, resp.Header.Revision, nil
+	return found, resp.Header.GetRevision(), nil
 }
 
 // notBefore refuses a revision older than a version. Then either another cluster made the version,
@@ -223,7 +223,7 @@ func (s *Store) keyOf(tok record.Token, key string) (record.Key, error) {
 	if in := s.keys(tok); in != nil {
 		return record.StringKey(strings.TrimPrefix(key, in.Prefix)), nil
 	}
-	return keyFrom(key[len(s.at.records(tok.ID)):])
+	return keyFrom(strings.TrimPrefix(key, s.at.records(tok.ID)))
 }
 
 // shown returns a state in the form that a reader requested. ok is false if the reader must not see

@@ -40,7 +40,18 @@ func (s *Store) write(ctx context.Context, what string, cmps []clientv3.Cmp, the
 // read sends a read-only transaction at the newest revision.
 func (s *Store) read(ctx context.Context, what string, cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
 	resp, err := s.conn.Txn(ctx).If(cmps...).Then(then...).Else(els...).Commit()
-	return resp, s.readError(what, err)
+	if err != nil {
+		return nil, s.readError(what, err)
+	}
+	// Callers index the answers by their requests.
+	want := len(then)
+	if !resp.Succeeded && len(cmps) > 0 {
+		want = len(els)
+	}
+	if len(resp.Responses) != want {
+		return nil, fmt.Errorf("%s: etcd gave %d answers to %d requests", what, len(resp.Responses), want)
+	}
+	return resp, nil
 }
 
 // readError wraps the error of a failed read.

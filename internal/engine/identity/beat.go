@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/semaphore"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/record"
 )
 
@@ -254,7 +255,7 @@ func (p *Pulse) look(ctx context.Context) error {
 			continue
 		}
 		var b storedBeat
-		if err := bson.Unmarshal(m.Body, &b); err != nil {
+		if err := rawdoc.Unmarshal(m.Body, &b); err != nil {
 			// No binary of any format writes such a beat, so it counts as forged. Accept replaces
 			// it.
 			b = storedBeat{Beat: Beat{Count: math.MaxUint64}}

@@ -28,6 +28,8 @@ func FuzzMark(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(newer)
+	// The field x in next is a string of a negative length.
+	f.Add([]byte("\x26\x00\x00\x00\x03next\x00\x1b\x00\x00\x00\x02x\x00\xf9\xff\xff\xff/00000000000000\x00\x00"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		m, err := decodeMark(record.Mark{Owner: owner, Body: body})
 		if err != nil {

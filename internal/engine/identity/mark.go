@@ -6,6 +6,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/internal/store/sealed"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
@@ -56,7 +57,7 @@ type Next struct {
 
 func decodeMark(m record.Mark) (Mark, error) {
 	var out Mark
-	if err := bson.Unmarshal(m.Body, &out); err != nil {
+	if err := rawdoc.Unmarshal(m.Body, &out); err != nil {
 		return out, fmt.Errorf("mark of %s: %w", m.Owner, err)
 	}
 	// A newer binary may rely on fields that this one would drop with its next write.

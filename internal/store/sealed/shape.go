@@ -9,6 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/record"
 )
 
@@ -152,7 +153,7 @@ func fieldsOf(kind record.KindSpec) ([]string, error) {
 			Partial bson.D `bson:"partialFilterExpression"`
 			Weights bson.D `bson:"weights"` // of a text index, whose key has no field names
 		}
-		if err := bson.Unmarshal(spec, &index); err != nil {
+		if err := rawdoc.Unmarshal(spec, &index); err != nil {
 			return nil, fmt.Errorf("index of kind %s: %w", kind.Name, err)
 		}
 		for _, e := range slices.Concat(index.Key, index.Weights) {

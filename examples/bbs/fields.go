@@ -76,8 +76,9 @@ func readFields(doc bson.Raw, guid string, types map[string]fieldType, foreign .
 		if err := check(name, v, types); err != nil {
 			return err
 		}
-		if string(name) == fieldGUID && v.StringValue() != guid {
-			return fmt.Errorf("%s is %q in the record of %q", fieldGUID, v.StringValue(), guid)
+		// StringValue would panic at a damaged string.
+		if text, _ := v.StringValueOK(); string(name) == fieldGUID && text != guid {
+			return fmt.Errorf("%s is %q in the record of %q", fieldGUID, text, guid)
 		}
 		f = append(f, e)
 		return nil

@@ -248,13 +248,11 @@ func definitionRecord(guid, id string, definition bsoncore.Value) bson.Raw {
 
 // sameIncarnation reports whether two documents belong to the same creation of a process.
 func sameIncarnation(a, b bson.Raw) bool {
-	ea, errA := a.LookupErr(fieldTag, "epoch")
-	eb, errB := b.LookupErr(fieldTag, "epoch")
+	// Lookup with both names would panic at a damaged tag.
+	tagA, _ := a.Lookup(fieldTag).DocumentOK()
+	tagB, _ := b.Lookup(fieldTag).DocumentOK()
 	// Two records without a tag count as one creation.
-	if errA != nil || errB != nil {
-		return errA != nil && errB != nil
-	}
-	return ea.Equal(eb)
+	return tagA.Lookup("epoch").Equal(tagB.Lookup("epoch"))
 }
 
 // activeOf returns the id of a deployment's active definition.

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/internal/base/reconcile"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
@@ -344,7 +345,7 @@ func (m *Maintainer) carriedShape(ctx context.Context, d upgradestate.Deployment
 // target with the same sharding has its own, and others need none.
 func withoutShardKey(s record.Shape) record.Shape {
 	s.Indexes = slices.DeleteFunc(slices.Clone(s.Indexes), func(ix bson.Raw) bool {
-		hashed, _ := ix.Lookup("key", "_id").StringValueOK()
+		hashed, _ := rawdoc.Lookup(ix, "key", "_id").StringValueOK()
 		return hashed == "hashed"
 	})
 	return s

@@ -12,6 +12,7 @@ import (
 	"dbcontroller.dev/examples/bbs"
 	"dbcontroller.dev/examples/secrets"
 	"dbcontroller.dev/integration/workload"
+	"dbcontroller.dev/internal/base/rawdoc"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )
@@ -122,7 +123,7 @@ func eachRaw(ctx context.Context, db *mongo.Database, ns upgradestate.Namespace,
 func rawSecrets(ctx context.Context, records raw) (workload.Seen, error) {
 	seen := workload.Seen{}
 	err := records(ctx, secrets.Kind, func(id string, doc bson.Raw) {
-		op, _ := doc.Lookup("labels", "operation").StringValueOK()
+		op, _ := rawdoc.Lookup(doc, "labels", "operation").StringValueOK()
 		seen.Add(oldName(id), "operation "+op)
 	})
 	return seen, err

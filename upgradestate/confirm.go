@@ -1,5 +1,7 @@
 package upgradestate
 
+import "slices"
+
 // confirmed moves a kind to the result of its announced operation. After the last operation of a
 // step it enters the next step.
 func (d *Deployment) confirmed(e Confirmed) error {
@@ -17,6 +19,7 @@ func (d *Deployment) confirmed(e Confirmed) error {
 		}
 	}
 	k.confirm()
+	d.forgetAnswer(e.Version)
 	d.advance(k)
 	return nil
 }
@@ -28,8 +31,16 @@ func (d *Deployment) unfenced(e Unfenced) error {
 		return nil
 	}
 	k.confirm()
+	d.forgetAnswer(e.Version)
 	d.advance(k)
 	return nil
+}
+
+// forgetAnswer forgets the finding that a version's renames answer. Controllers may write under the
+// new names, and another restore would undo that, but look like the same finding.
+func (d *Deployment) forgetAnswer(version string) {
+	i := slices.IndexFunc(d.Namespaces, func(ns Namespace) bool { return ns.Version == version })
+	d.Namespaces[i].Answered = ""
 }
 
 // pendingKind returns a kind with a pending operation, to be modified in place, or nil.

@@ -19,6 +19,9 @@ type Rebuild struct {
 	// Found are the places of kinds that are not where the record has them. A restored database has
 	// older names, and a recreated collection has another identity.
 	Found []Place
+	// Finding identifies the finding of a restore (empty: unknown). A repetition is a no-op until a
+	// rename that answers it is confirmed. No controller writes to the version before that.
+	Finding string
 }
 
 func (Rebuild) event() {}
@@ -44,6 +47,9 @@ func (d *Deployment) rebuild(e Rebuild) error {
 	if err != nil {
 		return err
 	}
+	if !moved && d.Namespaces[i].pending() && e.Finding != "" && d.Namespaces[i].Answered == e.Finding {
+		return nil // another controller found it first
+	}
 	m := &d.Namespaces[i].Images
 	last := d.LastSwitch
 	left := last != nil && last.From == e.Version && last.To == d.CurrentVersion && last.Position != ""
@@ -68,6 +74,7 @@ func (d *Deployment) rebuild(e Rebuild) error {
 		}
 	}
 	d.keepOut(e.Version)
+	d.Namespaces[i].Answered = e.Finding
 	d.addEntry(Entry{What: "rebuild", To: e.Version, Detail: e.Reason})
 	return nil
 }

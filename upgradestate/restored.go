@@ -23,9 +23,13 @@ type Restored struct {
 // Older. For another version it is ErrOutdated; the event for that is Rebuild. Epoch is the epoch of
 // the finding; for another one the event is ErrOutdated, since another controller may have recorded
 // the same restore.
+//
+// Finding identifies the finding (empty: unknown). While no other version follows, it begins only one
+// epoch, because nothing was copied in that epoch.
 type FoundRestored struct {
 	Restored Restored
 	Epoch    uint64
+	Finding  string
 }
 
 // FollowRestored decides for the restored state: it starts another epoch, in which the following
@@ -79,6 +83,9 @@ func (d *Deployment) foundRestored(e FoundRestored) error {
 	i := slices.IndexFunc(d.Restored, func(has Restored) bool { return has.Version == r.Version })
 	_, followed := Followed(*d)
 	if !followed && !r.Older && d.Update == nil && d.Retire == nil && (i < 0 || d.Restored[i].Older) {
+		if fresh := d.answer(r.Version, e.Finding); !fresh && i < 0 {
+			return nil // another controller found it first
+		}
 		// No other version has newer data. Earlier copies of this epoch no longer count.
 		d.forgetRestored()
 		d.newEpoch()
@@ -132,6 +139,17 @@ func (d *Deployment) followRestored(e FollowRestored) error {
 // forgetRestored removes the recorded restore of the current version.
 func (d *Deployment) forgetRestored() {
 	d.Restored = slices.DeleteFunc(d.Restored, func(r Restored) bool { return r.Version == d.CurrentVersion })
+}
+
+// answer notes that the caller answers a finding about a version's database. It returns false if the
+// finding is answered already.
+func (d *Deployment) answer(version, finding string) bool {
+	i := slices.IndexFunc(d.Namespaces, func(ns Namespace) bool { return ns.Version == version })
+	if finding != "" && d.Namespaces[i].Answered == finding {
+		return false
+	}
+	d.Namespaces[i].Answered = finding
+	return true
 }
 
 // newEpoch starts an epoch without a switch. Nothing counts as in sync in it.

@@ -77,6 +77,9 @@ type Namespace struct {
 	// DeclinedKey is the encryption key that an operator declined for the records, or under which
 	// some records could not be written. Only an operator starts an update to this key again.
 	DeclinedKey string `json:"declinedKey,omitempty"`
+	// Answered is the latest finding of a restored database that a new epoch or generation answers
+	// (FoundRestored, Rebuild). Several controllers may report one finding.
+	Answered string `json:"answered,omitempty"`
 }
 
 // Identity identifies the database of a namespace (record.Identity). An empty field is unknown and

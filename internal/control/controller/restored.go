@@ -45,7 +45,8 @@ func (b *beats) deal(ctx context.Context, pulse *identity.Pulse, db record.Names
 	return restored
 }
 
-// restored handles a restored database. It may run again until the beat is accepted.
+// restored handles a restored database. It may run again until the beat is accepted, also by another
+// controller. The record then has the answer to the finding, and nothing is copied once more.
 func (b *beats) restored(ctx context.Context, version string, db record.Namespace, found *identity.RestoredError) error {
 	d, err := b.deployment.Get(ctx)
 	if err != nil {
@@ -65,7 +66,7 @@ func (b *beats) restored(ctx context.Context, version string, db record.Namespac
 		if r.Older, err = b.isOlder(ctx, version, db); err != nil {
 			return err
 		}
-		_, err := b.deployment.Apply(ctx, upgradestate.FoundRestored{Restored: r, Epoch: d.Epoch})
+		_, err := b.deployment.Apply(ctx, upgradestate.FoundRestored{Restored: r, Epoch: d.Epoch, Finding: found.Finding})
 		return err
 	}
 	// The version does not serve, so all of its data can be copied again.
@@ -87,6 +88,7 @@ func (b *beats) restored(ctx context.Context, version string, db record.Namespac
 			_, err := b.deployment.Apply(ctx, e)
 			return err
 		},
+		Finding: found.Finding,
 	}.Do(ctx, version, db, "its database was restored from a backup")
 }
 

@@ -37,6 +37,8 @@ type Beats interface {
 type RestoredError struct {
 	Version     string
 	Has, Wanted uint64 // count in the database, and the least expected count
+	// Finding identifies the two beats, also across controllers. It changes with the next Accept.
+	Finding string
 }
 
 func (e *RestoredError) Error() string {
@@ -168,7 +170,10 @@ func (p *Pulse) Look(ctx context.Context) error {
 func (p *Pulse) fits(has storedBeat, known Beat, incarnation string) error {
 	switch {
 	case has.Count < known.Count || has.Count == known.Count && has.Nonce != known.Nonce:
-		return &RestoredError{Version: p.Owner.Version, Has: has.Count, Wanted: known.Count}
+		return &RestoredError{
+			Version: p.Owner.Version, Has: has.Count, Wanted: known.Count,
+			Finding: fmt.Sprintf("%d %s, before %d %s", has.Count, has.Nonce, known.Count, known.Nonce),
+		}
 	case forged(has.Count, known.Count):
 		return &ForgedBeatError{Version: p.Owner.Version, Has: has.Count, Known: known.Count}
 	case has.Incarnation != "" && incarnation != "" && has.Incarnation != incarnation:

@@ -21,6 +21,8 @@ type Reform struct {
 	// Unfence ends the fence that the record has for a kind (record.Fencer). In the database, the
 	// kind has its application's name.
 	Unfence func(ctx context.Context, k upgradestate.Kind) error
+	// Finding identifies the restore (RestoredError), so that several controllers answer it once.
+	Finding string
 }
 
 // Do finds the collections in the restored database, lets the record adopt them
@@ -69,7 +71,7 @@ func (r Reform) Do(ctx context.Context, version string, db record.Marker, why st
 		return err
 	}
 	// Store the places first. A kill after it leaves claims to renew, and repeating does that.
-	ev := upgradestate.Rebuild{Version: version, Seen: ns.Images, Reason: why, Found: found}
+	ev := upgradestate.Rebuild{Version: version, Seen: ns.Images, Reason: why, Found: found, Finding: r.Finding}
 	if err := r.Apply(ctx, ev); err != nil {
 		return fmt.Errorf("rebuild %s: %w", version, err)
 	}

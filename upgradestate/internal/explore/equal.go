@@ -64,7 +64,8 @@ func equalEntries(a, b us.Entry) bool {
 
 func equalNamespaces(a, b us.Namespace) bool {
 	return a.Version == b.Version && a.Location == b.Location && a.Hosts == b.Hosts && a.Identity == b.Identity &&
-		a.Images == b.Images && a.DeclinedKey == b.DeclinedKey && equalSlices(a.Kinds, b.Kinds, equalKinds)
+		a.Images == b.Images && a.DeclinedKey == b.DeclinedKey && a.Answered == b.Answered &&
+		equalSlices(a.Kinds, b.Kinds, equalKinds)
 }
 
 func equalKinds(a, b us.Kind) bool {

@@ -93,3 +93,46 @@ func TestParkedPages(t *testing.T) {
 	outdated := base64.RawURLEncoding.EncodeToString([]byte(strings.Replace(string(place), "v2", "v3", 1)))
 	a.fails(t, "ListParked", `{"pageToken": "`+outdated+`"}`, `invalid_argument: page_token "`+outdated+`": want a token of the direction that is synced now: list again from the beginning`)
 }
+
+// TestParkedPageOfManyShards: small entries come first, and each shard behind them has one large entry.
+// A page counts the bytes of a shard before it reads the next one, and lists each entry once.
+func TestParkedPageOfManyShards(t *testing.T) {
+	t.Parallel()
+	const small, large, size = 60, 16, 256 << 10
+	w := deploymenttest.New(t).WithVersions(t)
+	for i := range small + large {
+		p := deploymenttest.Parked(dir, max(0, i-small+1), i)
+		if i >= small {
+			p.Error = strings.Repeat("x", size)
+		}
+		if err := w.Store.Park(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := w.Store.Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	for place, pages := "", 0; ; pages++ {
+		list, bytes, next, err := w.Store.ParkedPage(t.Context(), d, place, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes > 2<<20 {
+			t.Errorf("page %d has %d bytes", pages, bytes)
+		}
+		for _, p := range list {
+			if found[p.Key] {
+				t.Errorf("%s again", p.Key)
+			}
+			found[p.Key] = true
+		}
+		if place = next; place == "" {
+			break
+		}
+	}
+	if len(found) != small+large {
+		t.Errorf("%d entries of %d", len(found), small+large)
+	}
+}

@@ -225,7 +225,9 @@ func (n *Fences) putBack(ctx context.Context, f record.Fence, found stood) (reco
 		return record.Breach{}, err
 	}
 	name := conn.AsidePrefix + own + "." + at.ShortID()
-	if err := n.applyOps(ctx, bson.A{gate, n.renameOp(own, name), n.viewOp(own, on, f.To)}); err != nil {
+	// The insert may have come in the middle of a move. A note of it that stays would explain a later
+	// removal of the view by a client.
+	if err := n.applyOps(ctx, bson.A{gate, n.renameOp(own, name), n.viewOp(own, on, f.To), n.movedOp(own)}); err != nil {
 		return record.Breach{}, err
 	}
 	// Wait for a majority before reporting the repair.

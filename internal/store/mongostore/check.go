@@ -35,6 +35,10 @@ func (n *Namespace) Check(ctx context.Context) error {
 	if err := n.checkChangeStream(ctx); err != nil {
 		return err
 	}
+	// Nothing works without this privilege. The scratch collections below would hide which one is missing.
+	if _, err := n.CollectionNamed(ctx, conn.MarksCollection); err != nil {
+		return fmt.Errorf("check %s: %w", n.Location(), n.reachable(err))
+	}
 	if err := n.checkPrivileges(ctx); err != nil {
 		return fmt.Errorf("check %s: %w", n.Location(), n.reachable(err))
 	}

@@ -122,6 +122,9 @@ func (c Collection) ViewOn() string {
 // List returns the collections and views that match a filter.
 func (n *Conn) List(ctx context.Context, filter bson.D) ([]Collection, error) {
 	cursor, err := n.DB.ListCollections(ctx, filter)
+	if HasCode(err, CodeUnauthorized) {
+		err = &PrivilegeError{fmt.Sprintf("%v (listCollections on the database): grant the role that 'dbcontroller roles' prints, or read on %s", ErrNoPrivilege, n.Name), err}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list collections: %w", err)
 	}

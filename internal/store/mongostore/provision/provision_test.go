@@ -313,16 +313,33 @@ func TestCheckNamesTheMissingPrivilege(t *testing.T) {
 		return ns
 	}
 	role := func(name, db string) bson.D { return bson.D{{Key: "role", Value: name}, {Key: "db", Value: db}} }
+	// All privileges of a controller but one.
+	actions := bson.A{}
+	for _, p := range mongostore.Privileges() {
+		if p.Scope == mongostore.OfDatabase && p.Action != "listCollections" {
+			actions = append(actions, p.Action)
+		}
+	}
+	err := root.Raw.RunCommand(t.Context(), bson.D{
+		{Key: "createRole", Value: "noList"}, {Key: "roles", Value: bson.A{}},
+		{Key: "privileges", Value: bson.A{bson.D{
+			{Key: "resource", Value: bson.D{{Key: "db", Value: "app"}, {Key: "collection", Value: ""}}}, {Key: "actions", Value: actions},
+		}}},
+	}).Err()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		roles []bson.D
 		want  string
 	}{
+		"noList":  {[]bson.D{role("noList", "app")}, "(listCollections on the database): grant the role that 'dbcontroller roles' prints, or read on app"},
 		"nothing": {nil, "changeStream"},
 		"reader":  {[]bson.D{role("read", "app")}, "createCollection"},
 		"writer":  {[]bson.D{role("readWrite", "app")}, "collMod"},
 	} {
 		err := user(name, c.roles...).Check(t.Context())
-		if !errors.Is(err, conn.ErrNoPrivilege) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), ":pw@") {
+		if !errors.Is(err, conn.ErrNoPrivilege) || !strings.Contains(err.Error(), c.want) || strings.ContainsAny(err.Error(), "\n{") || strings.Contains(err.Error(), ":pw@") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

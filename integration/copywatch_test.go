@@ -28,13 +28,9 @@ func (s *system) watchCopy(ctx context.Context) *copyWatch {
 	s.t.Helper()
 	w := &copyWatch{counts: map[string]int64{}, plans: map[string]bool{}}
 	ctx, cancel := context.WithCancel(ctx)
-	kvs, revision, err := s.etcd.List(ctx, s.record.Root()+"/")
+	kvs, _, watch, err := s.etcd.Follow(ctx, s.record.Root()+"/")
 	if err != nil || len(kvs) > 0 {
 		s.t.Fatalf("%d keys before the start: %v", len(kvs), err)
-	}
-	watch, err := s.etcd.Watch(ctx, s.record.Root()+"/", revision)
-	if err != nil {
-		s.t.Fatal(err)
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { w.follow(ctx, s, watch) })

@@ -32,11 +32,9 @@ type past struct {
 // follow notes each state until ctx ends.
 func (p *past) follow(ctx context.Context, s *system) {
 	key := s.admin.Root() + "/record"
-	kv, err := s.coord.Get(ctx, key)
+	kvs, _, w, err := s.coord.Follow(ctx, key)
 	s.check(err)
-	p.add(s, kv)
-	w, err := s.coord.Watch(ctx, key, kv.Mod)
-	s.check(err)
+	p.add(s, kvs[0])
 	go func() {
 		defer w.Close()
 		for {

@@ -39,10 +39,6 @@ func (a *address) Commit(ctx context.Context, conditions []coord.Condition, ops 
 	return a.now.Load().Commit(ctx, conditions, ops)
 }
 
-func (a *address) Watch(ctx context.Context, prefix string, after int64) (coord.Watch, error) {
-	return a.now.Load().Watch(ctx, prefix, after)
-}
-
 func (a *address) Follow(ctx context.Context, prefix string) ([]coord.KV, int64, coord.Watch, error) {
 	return a.now.Load().Follow(ctx, prefix)
 }

@@ -9,7 +9,7 @@
 //   - Commit is atomic. It compares all conditions and makes all operations at one revision, or it
 //     changes nothing.
 //   - The revision grows by one with each Commit that changes something, for the whole store.
-//   - A Watch delivers every change after a revision, in order and without gaps.
+//   - A Watch delivers every change after the list of its Follow, in order and without gaps.
 //   - A key with a lease vanishes some time after its holder stops renewing the lease. That time
 //     serves liveness only, and no safety rule may depend on it.
 //
@@ -36,7 +36,7 @@ var (
 	ErrConflict = errors.New("condition no longer holds")
 	// ErrUnknown means that the commit may or may not have happened. Read to find out.
 	ErrUnknown = errors.New("outcome of the commit is unknown")
-	// ErrCompacted means that the watch is too far behind. List again, and watch from there.
+	// ErrCompacted means that the watch is too far behind. Follow again.
 	ErrCompacted = errors.New("revision has been compacted")
 	// ErrNoSpace means that the store is full and refuses writes. This one had no effect. An
 	// operator must make room.
@@ -91,7 +91,7 @@ type Lease interface {
 	Close(ctx context.Context) error
 }
 
-// Watch is a running watch. Next supports one caller at a time.
+// Watch is a running watch of a prefix, which Store.Follow began. Next supports one caller at a time.
 type Watch interface {
 	// Next blocks until there are events. It returns them in revision order, with all events of one
 	// revision in one call. ErrCompacted ends the watch.
@@ -112,11 +112,8 @@ type Store interface {
 	// Commit makes ops if all conditions hold, and returns the revision of the commit. Errors:
 	// ErrConflict, ErrLeaseLost (an op names a lost lease), ErrNoSpace, ErrUnknown.
 	Commit(ctx context.Context, conditions []Condition, ops []Op) (int64, error)
-	// Watch delivers the changes below prefix after a revision (exclusive). Where that revision is in
-	// the past, etcd looks for its changes only every 100 ms. To follow a prefix use Follow.
-	Watch(ctx context.Context, prefix string, after int64) (Watch, error)
-	// Follow is List and Watch together: the watch delivers the changes after the list, and delivers
-	// each at once. The watch lives until Close, and ctx limits only this call.
+	// Follow lists the keys with a prefix as List does, and watches them: the watch delivers the
+	// changes after the list. The watch lives until Close, and ctx limits only this call.
 	Follow(ctx context.Context, prefix string) ([]KV, int64, Watch, error)
 	// Grant creates a lease. ttl is its time to live, at least a second.
 	Grant(ctx context.Context, ttl time.Duration) (Lease, error)

@@ -164,7 +164,7 @@ func conflictLeavesNothing(b *bundle) {
 	b.put("gone", "1")
 	before, _ := b.list("")
 	// A watch must not see any part of the refused commit.
-	w := b.watch("", b.get("gone").Mod)
+	w := b.watch("")
 	b.refuse(coord.ErrConflict, []coord.Condition{{Key: "k", Revision: rev}, {Key: "k", Revision: rev + 1}},
 		putOp("k", "2"), putOp("new", "2"), coord.Op{Key: "gone", Delete: true})
 	after, _ := b.list("")
@@ -179,7 +179,7 @@ func conflictLeavesNothing(b *bundle) {
 
 func commitIsOneRevision(b *bundle) {
 	b.put("old", "1")
-	w := b.watch("", b.get("old").Mod)
+	w := b.watch("")
 	rev := b.commit(nil, putOp("a", "1"), putOp("b", "2"), coord.Op{Key: "old", Delete: true})
 	// All three changes must have the revision of the commit.
 	if a, c := b.get("a"), b.get("b"); a.Mod != rev || c.Mod != rev || a.Create != rev {
@@ -201,7 +201,7 @@ func commitWithoutEffect(b *bundle) {
 	// A commit without operations only checks its conditions.
 	b.commit(mod("k", rev))
 	b.refuse(coord.ErrConflict, mod("k", rev+1))
-	w := b.watch("", rev)
+	w := b.watch("")
 	if _, err := b.Commit(b.ctx, nil, []coord.Op{{Key: "absent", Delete: true}}); err != nil {
 		b.Fatalf("deleting an absent key: %v", err)
 	}

@@ -29,10 +29,18 @@ type Compacter interface {
 	Compact(ctx context.Context, revision int64) error
 }
 
+// Disconnecter is an ability to lose the connection, as networks do.
+type Disconnecter interface {
+	// Peer returns another client of the same database.
+	Peer() coord.Store
+	// Cut disconnects the store until heal, but not its peers. heal may run more than once.
+	Cut() (heal func())
+}
+
 // patience is the time limit of a case. Only a failure reaches it.
 const patience = 30 * time.Second
 
-// Exercise runs the suite. Stores must also implement Abandoner and Compacter.
+// Exercise runs the suite. Stores must also implement Abandoner, Compacter and Disconnecter.
 func Exercise(t *testing.T, newStore func(t *testing.T) coord.Store) {
 	t.Helper()
 	for _, c := range []struct {
@@ -55,7 +63,6 @@ func Exercise(t *testing.T, newStore func(t *testing.T) coord.Store) {
 		{"WatchResumes", watchResumes},
 		{"FollowMissesNothing", followMissesNothing},
 		{"WatchOnlyPrefix", watchOnlyPrefix},
-		{"WatchFuture", watchFuture},
 		{"WatchEnds", watchEnds},
 		{"WatchCompacted", watchCompacted},
 		{"WatchIdleOutlivesCompaction", watchIdle},
@@ -135,14 +142,37 @@ func (b *bundle) list(prefix string) ([]coord.KV, int64) {
 	return kvs, rev
 }
 
-func (b *bundle) watch(prefix string, after int64) coord.Watch {
+func (b *bundle) follow(prefix string) ([]coord.KV, coord.Watch) {
 	b.Helper()
-	w, err := b.Watch(b.ctx, prefix, after)
+	kvs, _, w, err := b.Follow(b.ctx, prefix)
 	if err != nil {
-		b.Fatalf("Watch(%s, %d): %v", prefix, after, err)
+		b.Fatalf("Follow(%s): %v", prefix, err)
 	}
 	b.Cleanup(w.Close)
+	return kvs, w
+}
+
+func (b *bundle) watch(prefix string) coord.Watch {
+	b.Helper()
+	_, w := b.follow(prefix)
 	return w
+}
+
+// disconnecter returns the store, and a case of its own over a peer.
+func (b *bundle) disconnecter() (Disconnecter, *bundle) {
+	b.Helper()
+	d, ok := b.Store.(Disconnecter)
+	if !ok {
+		b.Fatalf("%T cannot Cut", b.Store)
+	}
+	return d, &bundle{T: b.T, Store: d.Peer(), ctx: b.ctx}
+}
+
+// cut disconnects the store until heal, at the latest until the end of the case.
+func (b *bundle) cut(d Disconnecter) (heal func()) {
+	heal = d.Cut()
+	b.Cleanup(heal)
+	return heal
 }
 
 // next returns at least n events.

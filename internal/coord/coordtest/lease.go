@@ -39,7 +39,8 @@ func leaseKept(b *bundle) {
 	// The expiry of an abandoned lease shows that the time has passed.
 	for range 3 {
 		clock := b.grant(shortest)
-		w := b.watch("clock", b.commit(nil, coord.Op{Key: "clock", Lease: clock.ID()}))
+		b.commit(nil, coord.Op{Key: "clock", Lease: clock.ID()})
+		w := b.watch("clock")
 		b.abandon(clock)
 		b.next(w, 1)
 	}
@@ -54,7 +55,7 @@ func leaseExpires(b *bundle) {
 	put := b.commit(nil,
 		coord.Op{Key: "l/a", Lease: l.ID()}, coord.Op{Key: "l/b", Lease: l.ID()},
 		coord.Op{Key: "l/other", Lease: other.ID()}, putOp("l/free", ""))
-	w := b.watch("l/", put)
+	w := b.watch("l/")
 	b.abandon(l)
 	for _, e := range b.next(w, 2) {
 		if !e.Deleted || e.KV.Mod <= put || (e.KV.Key != "l/a" && e.KV.Key != "l/b") {

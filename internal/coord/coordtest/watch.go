@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sync/errgroup"
@@ -13,7 +14,7 @@ import (
 
 func watchDeliversAll(b *bundle) {
 	start := b.put("w/k", "1")
-	w := b.watch("w/", start) // exclusive: the first put is not in the events
+	w := b.watch("w/") // the list has the first put, so the events have not
 	second := b.put("w/k", "2")
 	gone := b.delete("w/k")
 	again := b.put("w/k", "3")
@@ -32,23 +33,29 @@ func watchDeliversAll(b *bundle) {
 	}
 }
 
+// watchResumes loses the connection of a watch while another process writes. The watch must then
+// deliver each missed change once and in order.
 func watchResumes(b *bundle) {
-	var revs []int64
-	for i := range 10 {
-		revs = append(revs, b.put("w/"+strconv.Itoa(i), ""))
-	}
-	for i, after := range revs[:9] {
-		events := b.next(b.watch("w/", after), 9-i)
-		if len(events) != 9-i || events[0].KV.Mod != revs[i+1] {
-			b.Fatalf("watch after %d: %d events from %+v, want %d", after, len(events), events[0], 9-i)
+	w := b.watch("w/")
+	d, peer := b.disconnecter()
+	for round := range 5 {
+		// The first change may have arrived before the cut, and be delivered after it.
+		revs := []int64{peer.put("w/first", "")}
+		heal := b.cut(d)
+		for i := range round {
+			peer.put("elsewhere", "")
+			revs = append(revs, peer.put("w/"+strconv.Itoa(i), ""))
 		}
-	}
-	// A list and a watch from its revision neither miss nor repeat a change.
-	_, rev := b.list("w/")
-	w := b.watch("w/", rev)
-	last := b.put("w/last", "")
-	if events := b.next(w, 1); events[0].KV.Mod != last {
-		b.Fatalf("watch after a list begins with %+v", events[0])
+		revs = append(revs, peer.delete("w/first"))
+		heal()
+		revs = append(revs, peer.put("w/last", ""))
+		var got []int64
+		for _, e := range b.next(w, len(revs)) {
+			got = append(got, e.KV.Mod)
+		}
+		if !slices.Equal(got, revs) {
+			b.Fatalf("round %d: revisions %v, want %v", round, got, revs)
+		}
 	}
 }
 
@@ -104,8 +111,8 @@ func followMissesNothing(b *bundle) {
 }
 
 func watchOnlyPrefix(b *bundle) {
-	start := b.put("w/x", "")
-	w := b.watch("w/", start)
+	b.put("w/x", "")
+	w := b.watch("w/")
 	b.commit(nil, putOp("v", ""), putOp("w", ""), putOp("w0", ""))
 	rev := b.commit(nil, putOp("w/a", ""), putOp("x/a", ""))
 	events := b.next(w, 1)
@@ -114,25 +121,13 @@ func watchOnlyPrefix(b *bundle) {
 	}
 }
 
-func watchFuture(b *bundle) {
-	now := b.put("w/a", "")
-	w := b.watch("w/", now+2)
-	for range 3 {
-		b.put("w/a", "")
-	}
-	if events := b.next(w, 1); events[0].KV.Mod != now+3 {
-		// Other users of the same etcd may have advanced the revision.
-		if events[0].KV.Mod <= now+2 {
-			b.Fatalf("a watch after %d delivered %+v", now+2, events[0])
-		}
-	}
-}
-
 func watchEnds(b *bundle) {
-	start := b.put("w/a", "")
-	w := b.watch("w/", start)
+	w := b.watch("w/")
 	ctx, cancel := context.WithCancel(b.ctx)
 	cancel()
+	if _, _, _, err := b.Follow(ctx, "w/"); !errors.Is(err, context.Canceled) {
+		b.Fatalf("Follow with its context over: %v", err)
+	}
 	if _, err := w.Next(ctx); !errors.Is(err, context.Canceled) {
 		b.Fatalf("Next with its context over: %v", err)
 	}
@@ -166,23 +161,26 @@ func watchEnds(b *bundle) {
 	}
 }
 
+// watchCompacted discards the changes that a watch misses while its connection is lost.
 func watchCompacted(b *bundle) {
 	start := b.put("w/a", "1")
+	w := b.watch("w/")
+	d, peer := b.disconnecter()
+	heal := b.cut(d)
 	for range 5 {
-		b.put("w/a", "2")
+		peer.put("w/a", "2")
 	}
-	last := b.put("w/a", "3")
+	last := peer.put("w/a", "3")
 	b.compact(last)
-	w := b.watch("w/", start)
+	heal()
 	if events, err := w.Next(b.ctx); !errors.Is(err, coord.ErrCompacted) {
 		b.Fatalf("Next after a compaction = %+v, %v, want ErrCompacted", events, err)
 	}
-	// The caller recovers with a list and a watch from its revision.
-	kvs, rev := b.list("w/")
-	if len(kvs) != 1 || string(kvs[0].Value) != "3" {
-		b.Fatalf("List after a compaction = %+v", kvs)
+	// The caller recovers with another Follow.
+	kvs, w := b.follow("w/")
+	if len(kvs) != 1 || string(kvs[0].Value) != "3" || kvs[0].Mod != last {
+		b.Fatalf("Follow after a compaction lists %+v", kvs)
 	}
-	w = b.watch("w/", rev)
 	next := b.put("w/a", "4")
 	if events := b.next(w, 1); events[0].KV.Mod != next {
 		b.Fatalf("events %+v", events)
@@ -191,7 +189,8 @@ func watchCompacted(b *bundle) {
 }
 
 func watchIdle(b *bundle) {
-	w := b.watch("idle/", b.put("idle/a", ""))
+	b.put("idle/a", "")
+	w := b.watch("idle/")
 	// The watch waits while other keys change and the store compacts.
 	events := make(chan []coord.Event, 1)
 	g, ctx := errgroup.WithContext(b.ctx)
@@ -219,22 +218,22 @@ func watchIdle(b *bundle) {
 }
 
 // watchConcurrent lets writers commit pairs of keys while watches follow. Each watch must see every
-// commit once, complete and in order. The values must add up.
+// commit once, complete and in order. The values must add up. One watch follows again after each
+// batch, and the connection of all is lost several times.
 func watchConcurrent(b *bundle) {
-	const writers, each, watchers = 4, 25, 3
-	start := b.put("c/start", "")
+	const writers, each, watchers, cuts = 4, 25, 3, 3
+	d, peer := b.disconnecter()
 	g, ctx := errgroup.WithContext(b.ctx)
 	for i := range watchers {
-		after := start
+		kvs, last, w, err := b.Follow(ctx, "c/")
+		if err != nil || len(kvs) > 0 {
+			b.Fatalf("Follow = %v, %v", kvs, err)
+		}
 		g.Go(func() error {
-			w, err := b.Watch(ctx, "c/", after)
-			if err != nil {
-				return err
-			}
 			defer func() { w.Close() }()
 			// Count the commits of each writer by the first key of its pair.
 			seen := map[string]int{}
-			for got, last := 0, after; got < writers*each; {
+			for batch, got := 0, 0; got < writers*each; batch++ {
 				events, err := w.Next(ctx)
 				if err != nil {
 					return err
@@ -258,10 +257,26 @@ func watchConcurrent(b *bundle) {
 					seen[key]++
 					last, got, events = rev, got+1, events[n:]
 				}
-				if i == 0 { // this watch resumes after each batch
+				switch {
+				case i == 0 && batch < cuts:
+					b.cut(d)()
+				case i == 1:
 					w.Close()
-					if w, err = b.Watch(ctx, "c/", last); err != nil {
+					if kvs, last, w, err = b.Follow(ctx, "c/"); err != nil {
 						return err
+					}
+					// The list must have complete commits, and none less than the events.
+					got = 0
+					for n := 0; n < len(kvs); n += 2 {
+						if n+1 == len(kvs) || string(kvs[n].Value) != string(kvs[n+1].Value) {
+							return fmt.Errorf("the list at %d has no pairs: %+v", last, kvs)
+						}
+						v, _ := strconv.Atoi(string(kvs[n].Value))
+						if v < seen[kvs[n].Key] {
+							return fmt.Errorf("the list at %d has %s as %d after %d", last, kvs[n].Key, v, seen[kvs[n].Key])
+						}
+						seen[kvs[n].Key] = v
+						got += v
 					}
 				}
 			}
@@ -278,7 +293,7 @@ func watchConcurrent(b *bundle) {
 					putOp(fmt.Sprintf("elsewhere/%d", i), value),
 					putOp(fmt.Sprintf("c/%d/b", i), value),
 				}
-				if _, err := b.Commit(ctx, nil, ops); err != nil {
+				if _, err := peer.Commit(ctx, nil, ops); err != nil {
 					return err
 				}
 			}

@@ -52,31 +52,9 @@ func TestCommitIsSentOnce(t *testing.T) {
 		"no permission":       {status.Error(codes.PermissionDenied, "etcdserver: permission denied"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
 			etcd := &answering{err: c.err}
-			server := grpc.NewServer()
-			pb.RegisterKVServer(server, etcd)
-			served := make(chan error, 1)
-			go func() { served <- server.Serve(l) }()
-			t.Cleanup(func() {
-				server.Stop()
-				if err := <-served; err != nil {
-					t.Error(err)
-				}
-			})
-			s, err := etcdcoord.Open(t.Context(), etcdcoord.Config{Endpoints: []string{"http://" + l.Addr().String()}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := s.Close(); err != nil {
-					t.Error(err)
-				}
-			})
-			_, err = s.Commit(t.Context(), nil, []coord.Op{{Key: "k"}})
+			s := open(t, func(server *grpc.Server) { pb.RegisterKVServer(server, etcd) })
+			_, err := s.Commit(t.Context(), nil, []coord.Op{{Key: "k"}})
 			if err == nil || errors.Is(err, coord.ErrUnknown) != c.unknown {
 				t.Errorf("Commit = %v, want ErrUnknown: %t", err, c.unknown)
 			}
@@ -85,4 +63,33 @@ func TestCommitIsSentOnce(t *testing.T) {
 			}
 		})
 	}
+}
+
+// open connects to a simulated etcd.
+func open(t *testing.T, register func(*grpc.Server)) *etcdcoord.Store {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	register(server)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	t.Cleanup(func() {
+		server.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	s, err := etcdcoord.Open(t.Context(), etcdcoord.Config{Endpoints: []string{"http://" + l.Addr().String()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
 }

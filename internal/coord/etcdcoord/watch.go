@@ -19,7 +19,7 @@ import (
 	"dbcontroller.dev/internal/coord/etcdconn"
 )
 
-// watch opens in Next. It opens again whenever etcd ends it for a temporary reason, such as a
+// watch opens in Follow. Next opens it again whenever etcd ends it for a temporary reason, such as a
 // missing leader or a lost stream. Only next must survive that.
 type watch struct {
 	store  *Store
@@ -37,20 +37,13 @@ type watch struct {
 
 var _ coord.Watch = (*watch)(nil)
 
-// Watch implements coord.Store. The watch lives until Close or the store's Close. ctx limits only
-// this call.
-func (s *Store) Watch(ctx context.Context, prefix string, after int64) (coord.Watch, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("watch %s: %w", prefix, err)
-	}
-	return s.newWatch(prefix, after+1), nil
-}
-
-// Follow implements coord.Store. A watch that begins in the past is behind at first, and etcd brings
-// such watches up only every 100 ms: too long while writes are held. So the watch begins with the next
-// change, and before the list.
+// Follow implements coord.Store. The watch also ends with the store's Close.
+//
+// A watch that begins in the past is behind at first, and etcd brings such watches up only every
+// 100 ms: too long while writes are held. So the watch begins with the next change, and before the
+// list.
 func (s *Store) Follow(ctx context.Context, prefix string) ([]coord.KV, int64, coord.Watch, error) {
-	w := s.newWatch(prefix, 0)
+	w := s.newWatch(prefix)
 	if err := w.open(ctx); err != nil {
 		w.Close()
 		return nil, 0, nil, fmt.Errorf("watch %s: %w", prefix, err)
@@ -64,9 +57,9 @@ func (s *Store) Follow(ctx context.Context, prefix string) ([]coord.KV, int64, c
 	return kvs, rev, w, nil
 }
 
-func (s *Store) newWatch(prefix string, next int64) *watch {
+func (s *Store) newWatch(prefix string) *watch {
 	return &watch{
-		store: s, prefix: prefix, next: next,
+		store: s, prefix: prefix,
 		closed: make(chan struct{}),
 		retry: backoff.NewExponentialBackOff(
 			backoff.WithInitialInterval(20*time.Millisecond),
@@ -217,7 +210,7 @@ func (w *watch) take(from []*clientv3.Event) []coord.Event {
 	events := make([]coord.Event, 0, len(from))
 	for _, e := range from {
 		switch {
-		case e.Kv.ModRevision < w.next: // the list of Follow has it
+		case e.Kv.ModRevision < w.next: // in the list of Follow, or delivered
 		case e.Type == clientv3.EventTypeDelete:
 			key := strings.TrimPrefix(string(e.Kv.Key), w.store.prefix)
 			events = append(events, coord.Event{Deleted: true, KV: coord.KV{Key: key, Mod: e.Kv.ModRevision}})

@@ -18,7 +18,17 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformance(t *testing.T) {
-	coordtest.Exercise(t, func(*testing.T) coord.Store { return memcoord.New() })
+	coordtest.Exercise(t, func(*testing.T) coord.Store { return suite{memcoord.New()} })
+}
+
+// suite is a Store with what coordtest needs beyond coord.Store.
+type suite struct{ *memcoord.Store }
+
+func (s suite) Peer() coord.Store { return s.Client() }
+
+func (s suite) Cut() (heal func()) {
+	s.Store.Cut()
+	return s.Heal
 }
 
 func Example() {
@@ -90,11 +100,10 @@ func TestPause(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rev, err := a.Commit(ctx, nil, put("k", l.ID()))
-		if err != nil {
+		if _, err := a.Commit(ctx, nil, put("k", l.ID())); err != nil {
 			t.Fatal(err)
 		}
-		w, err := b.Watch(ctx, "k", rev)
+		_, _, w, err := b.Follow(ctx, "k")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,22 +21,13 @@ type watch struct {
 
 var _ coord.Watch = (*watch)(nil)
 
-// Watch implements coord.Store. The watch lives until Close. ctx limits only this call.
-func (s *Store) Watch(ctx context.Context, prefix string, after int64) (coord.Watch, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("watch %s: %w", prefix, err)
-	}
-	return &watch{store: s, prefix: prefix, after: after, closed: make(chan struct{})}, nil
-}
-
 // Follow implements coord.Store.
 func (s *Store) Follow(ctx context.Context, prefix string) ([]coord.KV, int64, coord.Watch, error) {
 	kvs, rev, err := s.List(ctx, prefix)
 	if err != nil {
 		return nil, 0, nil, err
 	}
-	w, err := s.Watch(ctx, prefix, rev)
-	return kvs, rev, w, err
+	return kvs, rev, &watch{store: s, prefix: prefix, after: rev, closed: make(chan struct{})}, nil
 }
 
 func (w *watch) Close() { w.once.Do(func() { close(w.closed) }) }
@@ -87,6 +78,6 @@ func (w *watch) poll() ([]coord.Event, <-chan struct{}, error) {
 		}
 	}
 	// Advance over revisions without our keys too, so that a compaction does not end an idle watch.
-	w.after = max(w.after, db.rev)
+	w.after = db.rev
 	return events, db.changed, nil
 }

@@ -123,7 +123,7 @@ func TestClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := s.Watch(ctx, "", 0)
+	_, _, w, err := s.Follow(ctx, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,11 +160,11 @@ func TestServerRestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rev, err := s.Commit(ctx, nil, []coord.Op{{Key: "k", Lease: l.ID()}})
+	_, _, w, err := s.Follow(ctx, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := s.Watch(ctx, "", rev-1)
+	rev, err := s.Commit(ctx, nil, []coord.Op{{Key: "k", Lease: l.ID()}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -99,17 +99,17 @@ func TestPrefixIsEnough(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, _, w, err := c.Follow(ctx, scope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
 	if _, err := c.Commit(ctx, []coord.Condition{{Key: scope + "k"}}, []coord.Op{{Key: scope + "k", Lease: l.ID()}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Get(ctx, scope+"k"); err != nil {
 		t.Error(err)
 	}
-	w, err := c.Watch(ctx, scope, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
 	if _, err := w.Next(ctx); err != nil {
 		t.Error(err)
 	}
@@ -128,13 +128,8 @@ func TestPrefixIsEnough(t *testing.T) {
 	if _, err := c.Commit(ctx, nil, []coord.Op{{Key: "/theirs"}}); !errors.Is(err, etcdconn.ErrDenied) || errors.Is(err, coord.ErrUnknown) {
 		t.Errorf("Commit outside the prefix: %v", err)
 	}
-	outside, err := c.Watch(ctx, "/theirs", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer outside.Close()
-	if _, err := outside.Next(ctx); !errors.Is(err, etcdconn.ErrDenied) {
-		t.Errorf("Watch outside the prefix: %v", err)
+	if _, _, _, err := c.Follow(ctx, "/theirs"); !errors.Is(err, etcdconn.ErrDenied) {
+		t.Errorf("Follow outside the prefix: %v", err)
 	}
 }
 
@@ -161,7 +156,7 @@ func TestPasswordChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, err := c.Watch(ctx, scope, 0)
+	_, _, old, err := c.Follow(ctx, scope)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,13 +191,17 @@ func TestPasswordChanges(t *testing.T) {
 		t.Fatalf("commit after the change: %v", err)
 	}
 
-	young, err := c.Watch(ctx, scope, 0)
+	limit, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	_, _, young, err := c.Follow(limit, scope)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer young.Close()
-	limit, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
+	// Before Next opens the refused watch again: it must not miss this change.
+	if _, err := c.Commit(limit, nil, []coord.Op{{Key: scope + "k"}}); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := young.Next(limit); err != nil {
 		t.Fatalf("a watch that is made after the change: %v", err)
 	}
@@ -246,24 +245,24 @@ func TestUserMadeAnew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	must(c.Commit(ctx, nil, []coord.Op{{Key: scope + "leased", Lease: l.ID()}}))
-	old, err := c.Watch(ctx, scope, 0)
+	_, _, old, err := c.Follow(ctx, scope)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer old.Close()
+	must(c.Commit(ctx, nil, []coord.Op{{Key: scope + "leased", Lease: l.ID()}}))
 	must(old.Next(ctx))
 	goesOn := func(what string) {
 		t.Helper()
 		limit, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		must(c.Get(limit, scope+"leased"))
-		must(c.Commit(limit, nil, []coord.Op{{Key: scope + "k", Value: []byte(what)}}))
-		young, err := c.Watch(limit, scope, 0)
+		_, _, young, err := c.Follow(limit, scope)
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
 		defer young.Close()
+		must(c.Commit(limit, nil, []coord.Op{{Key: scope + "k", Value: []byte(what)}}))
 		must(young.Next(limit))
 		must(old.Next(limit))
 		select {

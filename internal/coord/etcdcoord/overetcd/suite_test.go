@@ -15,7 +15,9 @@ import (
 // suite is a Store with what coordtest needs beyond coord.Store.
 type suite struct {
 	*etcdcoord.Store
-	endpoints []string
+	t     *testing.T
+	cfg   etcdcoord.Config // of a connection without the proxy
+	proxy *proxy
 
 	mu     sync.Mutex
 	leases map[coord.LeaseID]coord.Lease
@@ -23,7 +25,10 @@ type suite struct {
 
 func newSuite(t *testing.T, cfg etcdcoord.Config) *suite {
 	t.Helper()
-	return &suite{Store: open(t, cfg), endpoints: cfg.Endpoints, leases: map[coord.LeaseID]coord.Lease{}}
+	s := &suite{t: t, cfg: cfg, proxy: startProxy(t, cfg.Endpoints[0]), leases: map[coord.LeaseID]coord.Lease{}}
+	cfg.Endpoints = []string{"http://" + s.proxy.listener.Addr().String()}
+	s.Store = open(t, cfg)
+	return s
 }
 
 func (s *suite) Grant(ctx context.Context, ttl time.Duration) (coord.Lease, error) {
@@ -43,7 +48,7 @@ func (s *suite) Abandon(id coord.LeaseID) {
 }
 
 func (s *suite) Compact(ctx context.Context, revision int64) error {
-	client, err := clientv3.New(clientv3.Config{Endpoints: s.endpoints})
+	client, err := clientv3.New(clientv3.Config{Endpoints: s.cfg.Endpoints})
 	if err != nil {
 		return err
 	}
@@ -51,3 +56,7 @@ func (s *suite) Compact(ctx context.Context, revision int64) error {
 	_, err = client.Compact(ctx, revision, clientv3.WithCompactPhysical())
 	return err
 }
+
+func (s *suite) Peer() coord.Store { return open(s.t, s.cfg) }
+
+func (s *suite) Cut() (heal func()) { return s.proxy.hold() }

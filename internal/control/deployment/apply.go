@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -73,73 +72,36 @@ func (s *Store) apply(ctx context.Context, ev upgradestate.Event, conditions []c
 		return before, after, fmt.Errorf("%d conditions, but at most %d fit into a commit: report fewer shards at once",
 			len(conditions), maxConditions)
 	}
-	var failed error // error of the last commit; tried is its content
-	var tried attempt
-	wait := newBackOff()
-	cur, known := s.remembered()
-	for {
-		if known == nil {
-			cur, err = s.Get(ctx)
-		}
+	kv, err := s.record.swap(ctx, s.coord, s.recordKey(), conditions, func(kv coord.KV, failed error) (*coord.Op, error) {
+		cur, err := s.stored(kv)
 		if err != nil {
-			// The store was lost before the outcome could be read, so the caller must not take it
-			// for a failure.
-			if errors.Is(failed, coord.ErrUnknown) {
-				err = fmt.Errorf("%w: %w", coord.ErrUnknown, err)
-			}
-			return before, after, err
+			return nil, unresolved(failed, err)
 		}
 		now, err := json.Marshal(cur)
 		if err != nil {
-			return before, after, err
+			return nil, err
 		}
-		switch {
-		// The commit with the unknown outcome has happened: the record holds its value.
-		case errors.Is(failed, coord.ErrUnknown) && cur.Revision > tried.revision && bytes.Equal(now, tried.value):
-			return tried.before, cur, nil
-		case errors.Is(failed, coord.ErrConflict) && cur.Revision == tried.revision && bytes.Equal(now, tried.base):
-			// The record is unchanged, so one of the conditions failed.
-			return before, after, ErrOwnership
-		}
-		// After a conflict, this decides anew on the record just read.
+		before, after = cur, cur
 		next, value, err := s.decide(ctx, cur, now, ev)
 		switch {
-		case known != nil && (err != nil || value == nil):
-			known = nil
-			continue // another process may have changed the record since
-		case err != nil:
-			return before, after, err
-		case value == nil:
-			return cur, cur, nil
+		case err != nil || value == nil:
+			return nil, err
 		// The caller's checks of both databases are older than the failed commit.
 		case failed != nil && isFlip(ev):
-			return before, after, fmt.Errorf("%w: it is unknown whether the flip happened, so both databases must be checked again", failed)
+			return nil, fmt.Errorf("%w: it is unknown whether the flip happened, so both databases must be checked again", failed)
 		}
 		// Before the commit, because afterwards the dropped entries exist nowhere else.
 		s.export(cur, next)
-		packed := packRecord(value)
-		rev, err := s.coord.Commit(ctx,
-			append([]coord.Condition{{Key: s.recordKey(), Revision: cur.Revision, Value: known}}, conditions...),
-			[]coord.Op{{Key: s.recordKey(), Value: packed}})
-		if err == nil {
-			next.Revision = rev
-			s.remember(next, packed)
-			return cur, next, nil
-		}
-		// After a conflict or an unknown outcome, read again to find out which it is.
-		if !again(err) {
-			return before, after, err
-		}
-		failed, tried = err, attempt{before: cur, revision: cur.Revision, base: now, value: value}
-		if known != nil && errors.Is(err, coord.ErrConflict) {
-			known = nil
-			continue // the known record was outdated: no reason to wait
-		}
-		known = nil
-		if err := pause(ctx, wait); err != nil {
-			return before, after, fmt.Errorf("%w: %w", failed, err)
-		}
+		after = next
+		return &coord.Op{Value: packRecord(value)}, nil
+	})
+	if err != nil {
+		return before, after, err
 	}
+	if after.Revision = kv.Mod; after.Revision != before.Revision {
+		s.remember(after, kv.Value)
+	}
+	return before, after, nil
 }
 
 // decide applies an event to a record, whose encoding is now. It returns the new record with its
@@ -180,12 +142,4 @@ func (s *Store) export(cur, next upgradestate.Deployment) {
 	for _, e := range cur.History[:max(0, gone)] {
 		s.cfg.Log.Named(access.AuditLog).Info("history", zap.String("deployment", s.name), zap.Any("entry", e))
 	}
-}
-
-// attempt is the content of a commit: value in place of base, at this revision of the record.
-type attempt struct {
-	before   upgradestate.Deployment
-	revision int64
-	base     []byte
-	value    []byte
 }

@@ -208,7 +208,7 @@ func (f *Feed) State() (state State, ok bool, err error) {
 	if !ok {
 		return State{}, false, nil
 	}
-	if state.Record, err = f.store.decode(kv); err != nil {
+	if state.Record, err = f.store.learn(kv); err != nil {
 		return State{}, false, err
 	}
 	// An unreadable value of one part must not hide the others.

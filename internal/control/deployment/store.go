@@ -81,7 +81,8 @@ type Store struct {
 	newest      upgradestate.Deployment // the last decoded record
 	newestValue []byte                  // its value; nil: none yet
 
-	puts puts // by put
+	record lastKnown // the value of the record, for transitions
+	puts   lastKnown // the values of other keys, for put
 
 	followerMu sync.Mutex
 	follower   *recordFollower // of Watch; nil: nobody watches
@@ -92,7 +93,13 @@ type Store struct {
 
 // New returns the Store of a deployment, which need not exist yet. It reads nothing.
 func New(c coord.Store, name string, cfg Config) *Store {
-	return &Store{coord: c, name: name, cfg: cfg.withDefaults(), parked: map[string]*parkedShard{}}
+	return &Store{
+		coord: c, name: name, cfg: cfg.withDefaults(),
+		// A commit sends the known value again as its condition, which bounds the record.
+		record: lastKnown{maxKeys: 1, maxBytes: 256 << 10},
+		puts:   lastKnown{maxKeys: 4096, maxBytes: 4 << 10},
+		parked: map[string]*parkedShard{},
+	}
 }
 
 // Name returns the deployment's name.
@@ -171,12 +178,17 @@ func (s *Store) Create(ctx context.Context, version string, ringSize int) (upgra
 
 // Get reads the record, linearizably. It returns ErrNotFound (as *AbsentError), ErrFormat or ErrCorrupt.
 func (s *Store) Get(ctx context.Context) (upgradestate.Deployment, error) {
-	kv, err := s.coord.Get(ctx, s.recordKey())
-	if errors.Is(err, coord.ErrNotFound) {
-		return upgradestate.Deployment{}, &AbsentError{s.name}
-	}
+	kv, err := s.record.read(ctx, s.coord, s.recordKey())
 	if err != nil {
 		return upgradestate.Deployment{}, fmt.Errorf("get %s: %w", s.name, err)
+	}
+	return s.stored(kv)
+}
+
+// stored decodes a value that was read, or the absence of one.
+func (s *Store) stored(kv coord.KV) (upgradestate.Deployment, error) {
+	if kv.Mod == 0 {
+		return upgradestate.Deployment{}, &AbsentError{s.name}
 	}
 	d, err := s.decode(kv)
 	if err != nil {
@@ -203,25 +215,20 @@ func (s *Store) decode(kv coord.KV) (upgradestate.Deployment, error) {
 	return d, err
 }
 
+// learn decodes a record that a watch has delivered, and keeps its value for the next transition.
+func (s *Store) learn(kv coord.KV) (upgradestate.Deployment, error) {
+	d, err := s.decode(kv)
+	if err == nil {
+		s.record.set(kv)
+	}
+	return d, err
+}
+
 // remember keeps a record that this process has stored, so that nothing decodes it again.
 func (s *Store) remember(d upgradestate.Deployment, value []byte) {
 	s.newestMu.Lock()
 	defer s.newestMu.Unlock()
 	s.newest, s.newestValue = upgradestate.Clone(d), value
-}
-
-// maxRemembered bounds, in bytes, a value that a commit sends again as its condition.
-const maxRemembered = 256 << 10
-
-// remembered returns the record that this process has decoded or stored last, and its stored value.
-// It may be outdated. The value is nil if there is none.
-func (s *Store) remembered() (upgradestate.Deployment, []byte) {
-	s.newestMu.Lock()
-	defer s.newestMu.Unlock()
-	if len(s.newestValue) > maxRemembered {
-		return upgradestate.Deployment{}, nil
-	}
-	return upgradestate.Clone(s.newest), s.newestValue
 }
 
 func decodeRecord(kv coord.KV) (upgradestate.Deployment, error) {

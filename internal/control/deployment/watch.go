@@ -31,7 +31,7 @@ func (s *Store) Watch(ctx context.Context) <-chan upgradestate.Deployment {
 				return
 			}
 			last = kv.Mod
-			d, err := s.decode(kv)
+			d, err := s.learn(kv)
 			if err != nil {
 				s.cfg.Log.Error("cannot read the deployment", zap.String("deployment", s.name), zap.Int64("revision", kv.Mod), zap.Error(err))
 				return

@@ -45,6 +45,17 @@ var (
 	ErrLeaseLost = errors.New("lease is lost")
 )
 
+// ConflictError is the ErrConflict of Commit. It has the key of the first condition as it was when the
+// commit failed, so a caller that only needs this key can decide again without a read.
+type ConflictError struct {
+	First KV // Mod is 0 if the key was absent
+}
+
+func (e *ConflictError) Error() string { return ErrConflict.Error() }
+
+// Unwrap makes it an ErrConflict.
+func (e *ConflictError) Unwrap() error { return ErrConflict }
+
 // LeaseID identifies a lease. Zero means no lease.
 type LeaseID int64
 
@@ -110,7 +121,7 @@ type Store interface {
 	// returns fewer only at the end of the prefix. An empty key is before all others.
 	ListPage(ctx context.Context, prefix, after string, limit int) ([]KV, error)
 	// Commit makes ops if all conditions hold, and returns the revision of the commit. Errors:
-	// ErrConflict, ErrLeaseLost (an op names a lost lease), ErrNoSpace, ErrUnknown.
+	// ErrConflict (as *ConflictError), ErrLeaseLost (an op names a lost lease), ErrNoSpace, ErrUnknown.
 	Commit(ctx context.Context, conditions []Condition, ops []Op) (int64, error)
 	// Follow lists the keys with a prefix as List does, and watches them: the watch delivers the
 	// changes after the list. The watch lives until Close, and ctx limits only this call.

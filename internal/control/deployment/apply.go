@@ -35,8 +35,9 @@ const maxConditions = coord.MaxOps - 2
 
 // Apply makes one transition. It applies the event to the record that this process knows, and stores
 // the result if the record and all conditions still hold. It reads the record where that result is
-// a refusal or no change, and after a conflict. It retries a conflict until ctx ends. So a
-// transition usually takes one call and not two: those of a switch run while writes are held.
+// a refusal or no change, and after an unknown outcome. It retries a conflict until ctx ends, on the
+// record that the conflict brings. So a transition usually takes one call of the store, and one more
+// for each conflict: those of a switch run while writes are held.
 //
 // ErrOwnership means that a condition does not hold. A refusal by upgradestate is
 // *upgradestate.RefusedError or ErrOutdated. An event that changes nothing returns the record as it

@@ -67,8 +67,9 @@ type change func(kv coord.KV, failed error) (*coord.Op, error)
 
 // swap changes a key by compare-and-swap, and returns the key as it then is. A late change therefore
 // cannot overwrite a newer value. It tries the last known value first. After a conflict or an unknown
-// outcome it reads and decides again, until ctx ends. An error of decide, or a decision to change
-// nothing, counts only for a value that swap has just read.
+// outcome it decides again on the stored value, until ctx ends. A conflict brings that value along, so
+// processes that change the key at the same time do not read. An error of decide, or a decision to
+// change nothing, counts only for a stored value.
 //
 // conditions are further conditions of the commit. ErrOwnership means that one of them does not hold.
 // swap returns coord.ErrUnknown only if ctx ended or the store was lost before it could read the
@@ -78,14 +79,17 @@ func (k *lastKnown) swap(ctx context.Context, store coord.Store, key string, con
 	var base, tried coord.KV // the key before the last commit, and as the commit would leave it
 	wait := newBackOff()
 	kv, known := k.get(key)
+	read := !known
 	for {
 		// A restored store gives revisions again, so those known from earlier do not name one value.
 		condition := coord.Condition{Key: key, Revision: kv.Mod, Value: kv.Value}
-		if !known {
+		if read {
 			var err error
 			if kv, err = k.read(ctx, store, key); err != nil {
 				return kv, unresolved(failed, err)
 			}
+		}
+		if !known {
 			condition = coord.Condition{Key: key, Revision: kv.Mod}
 		}
 		switch {
@@ -98,7 +102,7 @@ func (k *lastKnown) swap(ctx context.Context, store coord.Store, key string, con
 		}
 		op, err := decide(kv, failed)
 		if known && (err != nil || op == nil) {
-			known = false
+			known, read = false, true
 			continue // another process may have changed the key since
 		}
 		if err != nil || op == nil {
@@ -120,7 +124,11 @@ func (k *lastKnown) swap(ctx context.Context, store coord.Store, key string, con
 		}
 		failed, base, tried = err, kv, now
 		outdated := known && errors.Is(err, coord.ErrConflict)
-		known = false
+		known, read = false, true
+		var conflict *coord.ConflictError
+		if errors.As(err, &conflict) {
+			kv, read = conflict.First, false
+		}
 		if outdated {
 			continue // no reason to wait
 		}

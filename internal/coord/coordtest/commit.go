@@ -159,6 +159,30 @@ func recreate(b *bundle) {
 	b.commit(created("k", second), putOp("x", ""))
 }
 
+// conflictBringsTheFirstKey: of several conditions, the first one's key is in the error, also where
+// another one failed.
+func conflictBringsTheFirstKey(b *bundle) {
+	first, second := b.put("k", "1"), b.put("k/other", "2")
+	for _, c := range []struct {
+		conditions []coord.Condition
+		want       coord.KV
+	}{
+		{mod("k", first+1), coord.KV{Key: "k", Value: []byte("1"), Create: first, Mod: first}},
+		{append(mod("k", first), mod("k/other", first)...), coord.KV{Key: "k", Value: []byte("1"), Create: first, Mod: first}},
+		{append(mod("k/other", second), mod("k", second)...), coord.KV{Key: "k/other", Value: []byte("2"), Create: second, Mod: second}},
+		{mod("absent", first), coord.KV{Key: "absent"}},
+	} {
+		_, err := b.Commit(b.ctx, c.conditions, []coord.Op{putOp("k", "3")})
+		var conflict *coord.ConflictError
+		if !errors.As(err, &conflict) || fmt.Sprint(conflict.First) != fmt.Sprint(c.want) {
+			b.Errorf("Commit(%v) = %v with %+v, want %+v", c.conditions, err, conflict, c.want)
+		}
+	}
+	if kv := b.get("k"); string(kv.Value) != "1" {
+		b.Errorf("a conflict wrote %q", kv.Value)
+	}
+}
+
 func conflictLeavesNothing(b *bundle) {
 	rev := b.put("k", "1")
 	b.put("gone", "1")

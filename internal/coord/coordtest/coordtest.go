@@ -54,6 +54,7 @@ func Exercise(t *testing.T, newStore func(t *testing.T) coord.Store) {
 		{"CreateOrMod", createOrMod},
 		{"RecreateIsAnotherKey", recreate},
 		{"ConflictLeavesNothing", conflictLeavesNothing},
+		{"ConflictBringsTheFirstKey", conflictBringsTheFirstKey},
 		{"CommitIsOneRevision", commitIsOneRevision},
 		{"CommitWithoutEffect", commitWithoutEffect},
 		{"CommitLimits", commitLimits},

@@ -41,9 +41,13 @@ func (s *Store) Commit(ctx context.Context, conditions []coord.Condition, ops []
 			then[i] = clientv3.OpPut(s.prefix+op.Key, string(op.Value))
 		}
 	}
+	var otherwise []clientv3.Op
+	if len(conditions) > 0 {
+		otherwise = []clientv3.Op{clientv3.OpGet(s.prefix + conditions[0].Key)}
+	}
 	// Once keeps the client from retrying: a second attempt after a success would look like a
 	// conflict.
-	resp, err := s.client.Txn(etcdconn.Once(ctx)).If(compares...).Then(then...).Commit()
+	resp, err := s.client.Txn(etcdconn.Once(ctx)).If(compares...).Then(then...).Else(otherwise...).Commit()
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return 0, fmt.Errorf("commit: %w", coord.ErrLeaseLost)
@@ -55,7 +59,11 @@ func (s *Store) Commit(ctx context.Context, conditions []coord.Condition, ops []
 	case err != nil:
 		return 0, fmt.Errorf("commit: %w: %w", coord.ErrUnknown, err)
 	case !resp.Succeeded:
-		return 0, fmt.Errorf("commit: %w", coord.ErrConflict)
+		conflict := &coord.ConflictError{First: coord.KV{Key: conditions[0].Key}}
+		if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
+			conflict.First = s.kv(kvs[0])
+		}
+		return 0, fmt.Errorf("commit: %w", conflict)
 	}
 	return resp.Header.Revision, nil
 }

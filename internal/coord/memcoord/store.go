@@ -152,7 +152,9 @@ func (db *database) commit(conditions []coord.Condition, ops []coord.Op) (int64,
 			have = kv.Create
 		}
 		if have != c.Revision || c.Value != nil && !bytes.Equal(kv.Value, c.Value) {
-			return 0, fmt.Errorf("%s: %w", c.Key, coord.ErrConflict)
+			first := db.keys[conditions[0].Key]
+			first.Key, first.Value = conditions[0].Key, slices.Clone(first.Value)
+			return 0, fmt.Errorf("%s: %w", c.Key, &coord.ConflictError{First: first})
 		}
 	}
 	// Check all leases before the first write, so that a refused commit changes nothing.

@@ -57,9 +57,9 @@ func TestRestoreFoundTwice(t *testing.T) {
 				}
 			}
 			a, b := controller(), controller()
-			must(t, a.beat(ctx, restored))
+			must(t, a.lives(ctx, restored))
 			night := clusters[restored].Backup(func() {})
-			must(t, a.beat(ctx, restored))
+			must(t, a.lives(ctx, restored))
 			clusters[restored].Restore(night, func() {})
 
 			db := namespaces[restored]
@@ -74,7 +74,7 @@ func TestRestoreFoundTwice(t *testing.T) {
 				t.Fatal("the first controller began nothing")
 			}
 			var again *identity.RestoredError
-			if err := b.beat(ctx, restored); !errors.As(err, &again) || again.Finding != found.Finding {
+			if err := b.lives(ctx, restored); !errors.As(err, &again) || again.Finding != found.Finding {
 				t.Fatalf("the second controller finds %v, want %v", err, found)
 			}
 			if now := get(ctx, t, store); now.Epoch != answered.Epoch || images(now) != images(answered) {
@@ -82,12 +82,12 @@ func TestRestoreFoundTwice(t *testing.T) {
 			}
 			must(t, pulse.Accept(ctx))
 			for _, c := range []*beats{a, b} {
-				must(t, c.beat(ctx, restored))
+				must(t, c.lives(ctx, restored))
 			}
 
 			// The same backup once more is another restore.
 			clusters[restored].Restore(night, func() {})
-			if err := b.beat(ctx, restored); !errors.As(err, &again) || again.Finding == found.Finding {
+			if err := b.lives(ctx, restored); !errors.As(err, &again) || again.Finding == found.Finding {
 				t.Fatalf("after the next restore: %v", err)
 			}
 			if now := get(ctx, t, store); now.Epoch == answered.Epoch && images(now) == images(answered) {

@@ -81,16 +81,16 @@ func (k *lastKnown) swap(ctx context.Context, store coord.Store, key string, con
 	kv, known := k.get(key)
 	read := !known
 	for {
-		// A restored store gives revisions again, so those known from earlier do not name one value.
-		condition := coord.Condition{Key: key, Revision: kv.Mod, Value: kv.Value}
 		if read {
 			var err error
 			if kv, err = k.read(ctx, store, key); err != nil {
 				return kv, unresolved(failed, err)
 			}
 		}
-		if !known {
-			condition = coord.Condition{Key: key, Revision: kv.Mod}
+		condition := coord.Condition{Key: key, Revision: kv.Mod}
+		// A restored store gives revisions again, so those learned earlier do not name one value.
+		if !read {
+			condition.Value = kv.Value
 		}
 		switch {
 		// The commit with the unknown outcome has happened.
@@ -127,7 +127,7 @@ func (k *lastKnown) swap(ctx context.Context, store coord.Store, key string, con
 		known, read = false, true
 		var conflict *coord.ConflictError
 		if errors.As(err, &conflict) {
-			kv, read = conflict.First, false
+			kv, read = conflict.First, len(conflict.First.Value) > k.maxBytes
 		}
 		if outdated {
 			continue // no reason to wait

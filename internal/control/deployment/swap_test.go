@@ -17,8 +17,8 @@ type swapping struct {
 	known lastKnown
 	gets  int
 
-	beforeGet func() // nil: nothing
-	plain     bool   // conflicts do not bring a value
+	beforeGet, beforeCommit func() // nil: nothing
+	plain                   bool   // conflicts do not bring a value
 }
 
 func newSwapping(t *testing.T) *swapping {
@@ -34,6 +34,9 @@ func (s *swapping) Get(ctx context.Context, key string) (coord.KV, error) {
 }
 
 func (s *swapping) Commit(ctx context.Context, conditions []coord.Condition, ops []coord.Op) (int64, error) {
+	if s.beforeCommit != nil {
+		s.beforeCommit()
+	}
 	rev, err := s.Store.Commit(ctx, conditions, ops)
 	if s.plain && errors.Is(err, coord.ErrConflict) {
 		err = coord.ErrConflict
@@ -107,6 +110,22 @@ func TestSwapAfterARestore(t *testing.T) {
 	s.Store, s.gets = restored.Store, 0
 	s.add("k", "b")
 	s.want(0, "k", "zb")
+}
+
+// TestSwapAfterARestoreInAConflict: the store is restored between a conflict and the next commit.
+func TestSwapAfterARestoreInAConflict(t *testing.T) {
+	s, restored := newSwapping(t), newSwapping(t)
+	s.add("k", "a")
+	s.put("k", "b")
+	s.gets = 0
+	restored.put("k", "y")
+	restored.put("k", "z")
+	s.beforeCommit = func() {
+		s.beforeCommit = func() { s.Store = restored.Store }
+	}
+	s.add("k", "c")
+	s.beforeCommit = nil
+	s.want(0, "k", "zc")
 }
 
 // TestSwapIsBounded: large values, and more values than fit, only cost a read.

@@ -104,6 +104,11 @@ func NewWatchHandler[Req, Res any](r *Runner, p WatchProcedure[Res], opts ...con
 			if ended := new(endedError); errors.As(err, &ended) {
 				return ended.error // the client's connection failed, not the server
 			}
+			// A listener may end the request with its answer as the cause. The client must not take that
+			// for a cancellation of its own.
+			if answer := new(connect.Error); err != nil && ctx.Err() != nil && errors.As(context.Cause(ctx), &answer) {
+				return answer
+			}
 			return err
 		}, opts...)
 }

@@ -95,30 +95,27 @@ func dozeOver(t *testing.T, seed uint64, what string) {
 	}
 
 	active, tp := from, &trap{}
-	var aborted atomic.Bool
 	abortAt := func(m moment) {
 		tp.moment, tp.spring = m, func(*process) {
 			_, err := s.admin.Apply(ctx, upgradestate.Abort{Reason: "a test"})
 			s.check(err)
-			aborted.Store(true)
 		}
 	}
-	ended := func(d upgradestate.Deployment) bool { return aborted.Load() && d.Upgrade == nil }
 	var running map[string]*process
 	start := func(begin func()) { begin(); running = s.started(ctx, "controller", 2, tp) }
 	switch what {
 	case "abort before the fence":
 		abortAt(moment{"to FENCE", 0})
 		start(func() { s.beginTo(ctx, "v2") })
-		s.await(ctx, "the abort", ended)
+		s.await(ctx, "the abort", wasAborted)
 	case "abort in DRAIN":
 		abortAt(moment{"to SEAL_TARGET", 0})
 		start(func() { s.beginTo(ctx, "v2") })
-		s.await(ctx, "the abort", ended)
+		s.await(ctx, "the abort", wasAborted)
 	case "abort at the flip":
 		abortAt(moment{"flip", 0})
 		start(func() { s.beginTo(ctx, "v2") })
-		s.await(ctx, "the abort", ended)
+		s.await(ctx, "the abort", wasAborted)
 	case "rollback":
 		start(func() {})
 		s.switchTo(ctx, "v1")
@@ -135,7 +132,7 @@ func dozeOver(t *testing.T, seed uint64, what string) {
 	case "aborted snapshot":
 		abortAt(moment{"flip v1", 0})
 		start(func() { s.beginSnapshot(ctx, "v1") })
-		s.await(ctx, "the abort", ended)
+		s.await(ctx, "the abort", wasAborted)
 	}
 	pass(time.Duration(1+seed%2) * time.Second)
 	for _, p := range running {

@@ -192,7 +192,7 @@ func (w writer) Documents(ctx context.Context, name string) (docs []bson.Raw, er
 // TestConformanceOfApplications is the suite, as far as it is about kinds, with those of an application.
 func TestConformanceOfApplications(t *testing.T) {
 	for format, topics := range map[etcdstore.Format][]string{
-		etcdstore.JSON: {"scan", "read", "apply", "converge", "load", "changes", "fence", "fixed", "provision", "swap"},
+		etcdstore.JSON: {"scan", "read", "apply", "converge", "load", "commits", "changes", "fence", "fixed", "provision", "swap"},
 		etcdstore.BSON: {"read", "apply", "fixed"},
 	} {
 		t.Run(string(format), func(t *testing.T) {

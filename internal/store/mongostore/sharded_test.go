@@ -42,9 +42,9 @@ func TestShardedConformance(t *testing.T) {
 		topics []string
 	}{
 		"hashed": {bson.D{{Key: "_id", Value: "hashed"}}, []string{
-			"scan", "read", "apply", "converge", "load", "changes", "fence", "fixed", "client", "swap", "once", "label"}},
+			"scan", "read", "apply", "converge", "load", "commits", "changes", "fence", "fixed", "client", "swap", "once", "label"}},
 		"ranged":    {bson.D{{Key: "_id", Value: 1}}, []string{"scan", "read"}},
-		"unsharded": {nil, []string{"changes", "fence", "fixed", "provision", "indexes", "once", "label"}},
+		"unsharded": {nil, []string{"commits", "changes", "fence", "fixed", "provision", "indexes", "once", "label"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			recordtest.ExerciseTopics(t, func(t *testing.T) recordtest.Backend {

@@ -243,6 +243,7 @@ func TestRestoredPassive(t *testing.T) {
 
 	// In the copy.
 	early := r.backup(ctx, "v2")
+	before := r.beat(ctx, "v2")
 	r.begin(ctx)
 	eventually(ctx, t, "a part is copied", func() error {
 		n, err := r.db["v2"].Collection("packages.n1").CountDocuments(ctx, bson.D{})
@@ -250,6 +251,13 @@ func TestRestoredPassive(t *testing.T) {
 			err = fmt.Errorf("%d documents", n)
 		}
 		return err
+	})
+	// Nothing shows that a database was restored to a backup that has its latest beat.
+	eventually(ctx, t, "a beat that the backup lacks", func() error {
+		if n := r.beat(ctx, "v2"); n <= before {
+			return fmt.Errorf("beat %d", n)
+		}
+		return nil
 	})
 	r.restore(ctx, "v2", early)
 	r.rebuilds(ctx, "v2", 0)

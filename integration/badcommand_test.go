@@ -27,6 +27,7 @@ func TestBadInputOfCommands(t *testing.T) {
 		return dbc(append([]string{"begin-upgrade", "deployment", "--name", s.name}, args...)...)
 	}
 
+	s.awaitKept(ctx)
 	for name, tc := range map[string]struct {
 		do   func() result
 		want []string

@@ -215,25 +215,20 @@ func (r *restorable) forge(ctx context.Context, version string) {
 			break
 		}
 	}
-	session, err := r.db[version].Client().StartSession()
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer session.EndSession(ctx)
-	_, err = session.WithTransaction(ctx, func(ctx context.Context) (any, error) {
+	err := transaction(ctx, c, func(ctx context.Context) error {
 		for _, id := range ids {
 			if _, err := c.UpdateOne(ctx, bson.D{{Key: "_id", Value: id}}, bson.D{{Key: "$set", Value: bson.D{{Key: "n", Value: int64(555)}}}}); err != nil {
-				return nil, err
+				return err
 			}
 			var guard bson.D
 			if err := guards.FindOne(ctx, bson.D{{Key: "_id", Value: id}}).Decode(&guard); err != nil {
-				return nil, err
+				return err
 			}
 			if _, err := guards.ReplaceOne(ctx, bson.D{{Key: "_id", Value: id}}, append(guard, bson.E{Key: "forged", Value: true})); err != nil {
-				return nil, err
+				return err
 			}
 		}
-		return nil, nil
+		return nil
 	})
 	if err != nil {
 		r.t.Fatal(err)

@@ -9,11 +9,13 @@ import (
 	"testing"
 
 	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/integration/localmongo/mongotest"
 	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/engine/identity"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -173,6 +175,35 @@ func (s *system) awaitMarked(ctx context.Context, epoch uint64) {
 			err := db.Collection("dbc_owner").FindOne(ctx, bson.D{{Key: "_id", Value: "namespace/" + s.name + "/" + version}}).Decode(&doc)
 			if err != nil || doc.Mark.Epoch != epoch {
 				return fmt.Errorf("%s: epoch %d, %w", version, doc.Mark.Epoch, err)
+			}
+		}
+		return nil
+	})
+}
+
+// awaitKept waits until the mark of each namespace holds the current record. A controller copies the
+// record into the marks some time after it changed.
+func (s *system) awaitKept(ctx context.Context) {
+	s.t.Helper()
+	eventually(ctx, s.t, "the record in each mark", func() error {
+		d, err := s.record.Get(ctx)
+		if err != nil {
+			return err
+		}
+		for _, ns := range d.Namespaces {
+			var doc struct {
+				Mark identity.Mark
+			}
+			err := s.db[ns.Version].Collection("dbc_owner").FindOne(ctx, bson.D{{Key: "_id", Value: "namespace/" + s.name + "/" + ns.Version}}).Decode(&doc)
+			if err != nil {
+				return fmt.Errorf("%s: %w", ns.Version, err)
+			}
+			kept, err := doc.Mark.Deployment()
+			if err != nil {
+				return fmt.Errorf("%s: %w", ns.Version, err)
+			}
+			if diff := cmp.Diff(d.Namespaces, kept.Namespaces); diff != "" {
+				return fmt.Errorf("%s (-record +mark):\n%s", ns.Version, diff)
 			}
 		}
 		return nil

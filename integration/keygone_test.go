@@ -68,6 +68,7 @@ func TestRollbackWithoutItsKey(t *testing.T) {
 		}
 		return nil
 	})
+	s.awaitKept(ctx)
 	s.unchanged(ctx, t, func() {
 		back().refuses(t, "begin-upgrade: records of v1 are encrypted with key a001", "encryption.keys", "controller controller", "server server", "add the file of a001")
 	})

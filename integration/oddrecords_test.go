@@ -161,24 +161,21 @@ func TestOddRecords(t *testing.T) {
 	exchange := func(version string, by int) {
 		t.Helper()
 		ranks := s.db[version].Collection("ranks")
-		err := ranks.Database().Client().UseSession(ctx, func(ctx context.Context) error {
-			_, err := mongo.SessionFromContext(ctx).WithTransaction(ctx, func(ctx context.Context) (any, error) {
-				for _, away := range []bool{true, false} {
-					for _, ring := range rings {
-						for i, n := range ring {
-							rank := ring[(i+by)%len(ring)]
-							if away {
-								rank = -1 - n
-							}
-							if _, err := ranks.UpdateByID(ctx, n, bson.D{{Key: "$set", Value: bson.D{{Key: "rank", Value: rank}}}}); err != nil {
-								return nil, err
-							}
+		err := transaction(ctx, ranks, func(ctx context.Context) error {
+			for _, away := range []bool{true, false} {
+				for _, ring := range rings {
+					for i, n := range ring {
+						rank := ring[(i+by)%len(ring)]
+						if away {
+							rank = -1 - n
+						}
+						if _, err := ranks.UpdateByID(ctx, n, bson.D{{Key: "$set", Value: bson.D{{Key: "rank", Value: rank}}}}); err != nil {
+							return err
 						}
 					}
 				}
-				return nil, nil
-			})
-			return err
+			}
+			return nil
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -396,8 +393,8 @@ func (s *system) ranks(ctx context.Context, version string) (map[int]ranked, err
 }
 
 // undisturbed repeats a write that a fence of another test on the shared server has interrupted. Such a
-// fence kills the sessions of open transactions. A driver uses the session of a transaction for the
-// next write, which the kill can meet.
+// fence kills the sessions of open transactions. The kill can meet a statement of the transaction, or
+// the next write, for which a driver uses the same session.
 func undisturbed(write func() error) error {
 	const interrupted = 11601
 	for {
@@ -407,6 +404,16 @@ func undisturbed(write func() error) error {
 			return err
 		}
 	}
+}
+
+// transaction runs do in a transaction of the collection's server, and repeats it as undisturbed does.
+func transaction(ctx context.Context, at *mongo.Collection, do func(context.Context) error) error {
+	return undisturbed(func() error {
+		return at.Database().Client().UseSession(ctx, func(ctx context.Context) error {
+			_, err := mongo.SessionFromContext(ctx).WithTransaction(ctx, func(ctx context.Context) (any, error) { return nil, do(ctx) })
+			return err
+		})
+	})
 }
 
 // lookalike is a document whose _id is a symbol in place of the string of the same text, or the other

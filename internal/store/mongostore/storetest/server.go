@@ -156,6 +156,21 @@ func (r *replicas) Primary(t *testing.T, not int) int {
 	return found
 }
 
+// Freeze stops the process of a node, which its clients learn only by time limits.
+func (r *replicas) Freeze(t *testing.T, node int) {
+	t.Helper()
+	// The remaining secondary may try the frozen node again, and asks it for a minute otherwise.
+	for _, ns := range r.Direct {
+		err := ns.Admin().RunCommand(t.Context(), bson.D{{Key: "setParameter", Value: 1}, {Key: "oplogInitialFindMaxSeconds", Value: 3}}).Err()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Server.Nodes()[node].Pause(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Replication stops or continues what the secondaries fetch.
 func (r *replicas) Replication(t *testing.T, primary int, on bool) {
 	t.Helper()

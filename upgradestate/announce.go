@@ -14,12 +14,11 @@ func (d *Deployment) announceNamespace(ns Namespace) error {
 	if d.isRetired(ns.Version) {
 		return refused("announce namespace: %s was retired: take it out of dbs", ns.Version)
 	}
-	i := slices.IndexFunc(d.Namespaces, func(n Namespace) bool { return n.Version == ns.Version })
-	if i < 0 {
+	have := d.namespaceOf(ns.Version)
+	if have == nil {
 		d.Namespaces = append(d.Namespaces, Namespace{Version: ns.Version, Location: ns.Location, Kinds: []Kind{}})
-		i = len(d.Namespaces) - 1
+		have = &d.Namespaces[len(d.Namespaces)-1]
 	}
-	have := &d.Namespaces[i]
 	// A wrong database must not join: its records would be synced and fenced as this version's.
 	if have.Location != ns.Location {
 		return refused("announce namespace: %s is at %s in the deployment, not at %s: correct the configuration",

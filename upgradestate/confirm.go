@@ -1,7 +1,5 @@
 package upgradestate
 
-import "slices"
-
 // confirmed moves a kind to the result of its announced operation. After the last operation of a
 // step it enters the next step.
 func (d *Deployment) confirmed(e Confirmed) error {
@@ -39,8 +37,7 @@ func (d *Deployment) unfenced(e Unfenced) error {
 // forgetAnswer forgets the finding that a version's renames answer. Controllers may write under the
 // new names, and another restore would undo that, but look like the same finding.
 func (d *Deployment) forgetAnswer(version string) {
-	i := slices.IndexFunc(d.Namespaces, func(ns Namespace) bool { return ns.Version == version })
-	d.Namespaces[i].Answered = ""
+	d.namespaceOf(version).Answered = ""
 }
 
 // pendingKind returns a kind with a pending operation, to be modified in place, or nil.

@@ -40,11 +40,11 @@ func ImagesOf(d Deployment, version string) (m Images, ok bool) {
 // transformation. Every transition that may change the followed version ends with it.
 func (d *Deployment) bindImages(before []Available) {
 	a, ok := Followed(*d)
-	i := slices.IndexFunc(d.Namespaces, func(ns Namespace) bool { return ns.Version == a.TargetVersion })
-	if !ok || i < 0 || a.TransformHash == "" {
+	ns := d.namespaceOf(a.TargetVersion)
+	if !ok || ns == nil || a.TransformHash == "" {
 		return
 	}
-	m := &d.Namespaces[i].Images
+	m := &ns.Images
 	if m.Epoch != d.Epoch {
 		*m = Images{Epoch: d.Epoch, TransformHash: a.TransformHash}
 		// Engines may have written by the former hash, so a change has to fence them.
@@ -78,13 +78,13 @@ func (d *Deployment) fenceLoaders(e FenceLoaders) error {
 	if !ok || a.TargetVersion != e.Version || d.Upgrade != nil && (d.Upgrade.Step != StepNone || d.Upgrade.Snapshot) {
 		return outdated("fence of loaders of %s", e.Version)
 	}
-	i := slices.IndexFunc(d.Namespaces, func(ns Namespace) bool { return ns.Version == e.Version })
-	if i < 0 || d.Namespaces[i].Images != e.Seen || e.Seen.Epoch != d.Epoch || !Fenceable(*d, e.Version) {
+	ns := d.namespaceOf(e.Version)
+	if ns == nil || ns.Images != e.Seen || e.Seen.Epoch != d.Epoch || !Fenceable(*d, e.Version) {
 		return outdated("fence of loaders of %s", e.Version)
 	}
 	// The count and the new names are one transition, so no record permits loads under the new
 	// names.
-	d.Namespaces[i].Images.Fences++
+	ns.Images.Fences++
 	d.keepOut(e.Version)
 	return nil
 }

@@ -95,12 +95,20 @@ func (s Switch) clone() Switch {
 // Namespace returns the namespace of a version. Its kinds are shared with d and must not be
 // modified.
 func (d Deployment) Namespace(version string) (Namespace, bool) {
-	for _, ns := range d.Namespaces {
-		if ns.Version == version {
-			return ns, true
-		}
+	if ns := d.namespaceOf(version); ns != nil {
+		return *ns, true
 	}
 	return Namespace{}, false
+}
+
+// namespaceOf returns a version's namespace, to be modified in place, or nil. Appending to
+// d.Namespaces makes it stale.
+func (d *Deployment) namespaceOf(version string) *Namespace {
+	i := slices.IndexFunc(d.Namespaces, func(ns Namespace) bool { return ns.Version == version })
+	if i < 0 {
+		return nil
+	}
+	return &d.Namespaces[i]
 }
 
 // Kind returns a kind of the namespace.

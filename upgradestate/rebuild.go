@@ -27,15 +27,15 @@ type Rebuild struct {
 func (Rebuild) event() {}
 
 func (d *Deployment) rebuild(e Rebuild) error {
-	i := slices.IndexFunc(d.Namespaces, func(ns Namespace) bool { return ns.Version == e.Version })
+	ns := d.namespaceOf(e.Version)
 	switch {
-	case i < 0:
+	case ns == nil:
 		return refused("rebuild: unknown version %q", e.Version)
 	case e.Version == d.CurrentVersion:
 		return refused("rebuild: %s is the current version: only a version that follows it can be rebuilt", e.Version)
 	case Retired(*d, e.Version):
 		return refused("rebuild: %s is retired", e.Version)
-	case d.Namespaces[i].Images != e.Seen:
+	case ns.Images != e.Seen:
 		return outdated("rebuild of %s", e.Version)
 	}
 	u := d.Upgrade
@@ -47,10 +47,10 @@ func (d *Deployment) rebuild(e Rebuild) error {
 	if err != nil {
 		return err
 	}
-	if !moved && d.Namespaces[i].pending() && e.Finding != "" && d.Namespaces[i].Answered == e.Finding {
+	if !moved && ns.pending() && e.Finding != "" && ns.Answered == e.Finding {
 		return nil // another controller found it first
 	}
-	m := &d.Namespaces[i].Images
+	m := &ns.Images
 	last := d.LastSwitch
 	left := last != nil && last.From == e.Version && last.To == d.CurrentVersion && last.Position != ""
 	if m.Epoch != d.Epoch && !moved && !left && (u == nil || u.TargetVersion != e.Version) {
@@ -74,7 +74,7 @@ func (d *Deployment) rebuild(e Rebuild) error {
 		}
 	}
 	d.keepOut(e.Version)
-	d.Namespaces[i].Answered = e.Finding
+	ns.Answered = e.Finding
 	d.addEntry(Entry{What: "rebuild", To: e.Version, Detail: e.Reason})
 	return nil
 }

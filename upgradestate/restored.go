@@ -144,11 +144,11 @@ func (d *Deployment) forgetRestored() {
 // answer notes that the caller answers a finding about a version's database. It returns false if the
 // finding is answered already.
 func (d *Deployment) answer(version, finding string) bool {
-	i := slices.IndexFunc(d.Namespaces, func(ns Namespace) bool { return ns.Version == version })
-	if finding != "" && d.Namespaces[i].Answered == finding {
+	ns := d.namespaceOf(version)
+	if finding != "" && ns.Answered == finding {
 		return false
 	}
-	d.Namespaces[i].Answered = finding
+	ns.Answered = finding
 	return true
 }
 

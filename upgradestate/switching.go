@@ -22,12 +22,9 @@ func (d *Deployment) attempt(id string, n uint64, what string) (*Upgrade, error)
 // kinds returns the kinds of a version, to be modified in place.
 func (d *Deployment) kinds(version string) []*Kind {
 	var ks []*Kind
-	for i := range d.Namespaces {
-		if d.Namespaces[i].Version != version {
-			continue
-		}
-		for j := range d.Namespaces[i].Kinds {
-			ks = append(ks, &d.Namespaces[i].Kinds[j])
+	if ns := d.namespaceOf(version); ns != nil {
+		for i := range ns.Kinds {
+			ks = append(ks, &ns.Kinds[i])
 		}
 	}
 	return ks

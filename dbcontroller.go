@@ -16,7 +16,10 @@
 // # The server
 //
 // A server reads the configuration, connects to etcd and opens the databases that it needs. It
-// serves all declared versions of the API over the active version's data, except discontinued ones.
+// serves the active version of the API and the older ones over the active version's data. Versions
+// before a Discontinued one end with it. The next version can be read before the switch, over the
+// data that is copied so far.
+//
 // The server holds writes during a switch. At the flip, the moment at which the new version becomes
 // active, it replaces the handlers, and the held writes go to the new version.
 //

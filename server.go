@@ -128,8 +128,8 @@ func (s *Server) connect(ctx context.Context) (coord.Store, func(), error) {
 func (s *Server) Handler() http.Handler { return s.api }
 
 // Operator returns the handler of the pages that Serve has at --operator-listen: /healthz, /readyz,
-// /metrics and /usage, and with operator.profiles /debug/pprof/. Its checks are those of Handler. It works before Run and after Close as well:
-// /readyz then states that the server is not ready.
+// /metrics and /usage, and with operator.profiles /debug/pprof/. It makes the same checks as Handler.
+// It works before Run and after Close as well: /readyz then states that the server is not ready.
 func (s *Server) Operator() http.Handler { return s.operator }
 
 // TLSConfig returns a new TLS configuration with the certificate and the client authorities of the

@@ -5,11 +5,12 @@ import "connectrpc.com/connect"
 // Domain is the domain of each ErrorInfo.
 const Domain = "dbcontroller.dev"
 
-// Reason is the reason for a refused call.
+// Reason is the reason for a refused call. The zero value is no reason.
 type Reason string
 
-// After these reasons a client may repeat the same call after a moment. Except for OutcomeUnknown,
-// the refused write had no effect.
+// The causes of these reasons pass. After all of them except OutcomeUnknown the refused write had
+// no effect, and a client may repeat the same call after a moment (Again). After OutcomeUnknown
+// it reads first.
 const (
 	// Held means that writes, or reads of a sealed version, waited for a switch for too long, or
 	// too many of them wait.
@@ -40,7 +41,7 @@ const (
 )
 
 // After these reasons something has to change: the client, its request, or the service. The refused
-// call had no effect.
+// write had no effect.
 const (
 	// VersionNotActive means that the version can be read, but not written yet.
 	VersionNotActive Reason = "VERSION_NOT_ACTIVE"
@@ -117,7 +118,7 @@ var rows = []row{
 	{Full, connect.CodeResourceExhausted},
 }
 
-// Reasons lists every Reason, in the order of docs/errors.md.
+// Reasons returns every Reason, in the order of docs/errors.md. The caller owns the slice.
 func Reasons() []Reason {
 	var out []Reason
 	for _, r := range rows {
@@ -136,7 +137,7 @@ func (r Reason) Code() connect.Code {
 	return connect.CodeInternal
 }
 
-// Again reports whether a client may repeat the same call after a moment, because the call had no
-// effect and the cause passes. The code alone does not show this: OutcomeUnknown has the same code
-// as the reasons that do.
+// Again reports whether a client may repeat the same call after a moment, because the refused write
+// had no effect and the cause passes. The code alone does not show this: OutcomeUnknown has the
+// same code, and Again returns false for it.
 func (r Reason) Again() bool { return r.Code() == connect.CodeUnavailable && r != OutcomeUnknown }

@@ -2,6 +2,9 @@
 // version's data into the next version, follows changes, compares both, and switches between them.
 // It knows databases only through this package.
 //
+// Services and transformers need Record, Key, Mutation and the errors. Authors of a backend
+// implement Namespace and Client (docs/backends.md).
+//
 // A namespace is the database of one version of a service. It holds kinds, which are collections.
 // Kinds hold records, and a record has a Key and a document. Documents travel as raw BSON in
 // batches. This package decodes only the fields that a caller asks for.

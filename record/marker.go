@@ -23,6 +23,7 @@ type Owner struct {
 	Version    string // the namespace's name in the Deployment
 }
 
+// String returns "VERSION of DEPLOYMENT", for messages.
 func (o Owner) String() string { return o.Version + " of " + o.Deployment }
 
 // Mark is a namespace's own entry in its database, stored next to the kinds. The caller defines its

@@ -30,6 +30,7 @@ type Shape struct {
 // FenceClass is the strength with which a database keeps late writers out of a kind.
 type FenceClass string
 
+// The fence classes. Deployments and configurations contain these values, so they never change.
 const (
 	// FenceUUID renames the collection and checks its UUID. Stale inserts, updates, deletes and
 	// reads fail. It serves managed kinds.
@@ -172,7 +173,7 @@ type Fencer interface {
 	// FenceRole, Uphold then gives the application back the permissions that a late fence took
 	// away. With FenceValidator, it lifts the validator of a late fence.
 	Uphold(ctx context.Context, f Fence, known []string) ([]Breach, error)
-	// Locate returns the present physical name of the collection with an identity.
+	// Locate returns the present physical name of the collection with an identity, or ErrNotFound.
 	Locate(ctx context.Context, id string) (name string, err error)
 }
 
@@ -196,9 +197,12 @@ type Provisioner interface {
 	// gaps. A result of one range is always possible. The keys between ranges have at most MaxCut
 	// bytes.
 	Split(ctx context.Context, tok Token, n int) ([]Range, error)
-	// Purge removes the tombstones of a kind after its direction has ended.
+	// Purge removes the tombstones of a kind after its direction has ended. With an old token it
+	// changes nothing, whatever it returns.
 	Purge(ctx context.Context, tok Token) error
-	// Drop removes a collection by token, with the backend's own data next to it.
+	// Drop removes a collection by token, with the backend's own data next to it. With an old token
+	// the collection stays, whatever Drop returns. If the collection is gone, Drop returns nil or
+	// ErrFenced.
 	Drop(ctx context.Context, tok Token) error
 }
 

@@ -41,8 +41,8 @@ func CheckReserved(tok Token, doc bson.Raw) error {
 }
 
 // Record is one record as a backend read it. Doc is the document without the guard, and nil for a
-// tombstone or an absent record. Doc is valid until the caller releases the batch. The caller must
-// not modify it.
+// tombstone or an absent record. The caller must not modify Doc. Records of one read may share
+// memory, so a single kept Doc can keep the bytes of the whole read.
 type Record struct {
 	Kind      string
 	Key       Key
@@ -106,7 +106,7 @@ type ReadRequest struct {
 	Tokens    Tokens
 	Select    []Selector
 	NotBefore Version
-	Guards    bool
+	Guards    bool // return guards, and tombstones as records
 	KeysOnly  bool // Doc has only the _id
 	// Bytes is the maximum size of all returned documents. A larger result is ErrTooLarge, and the
 	// backend holds little more than Bytes in memory to find out. 0: no limit.
@@ -182,6 +182,7 @@ const (
 	Refused
 )
 
+// String returns the name in lower case, for people.
 func (o Outcome) String() string {
 	switch o {
 	case Applied:
@@ -248,6 +249,7 @@ const (
 	AppliedChange
 )
 
+// String returns one word for people, such as "foreign".
 func (o Origin) String() string {
 	switch o {
 	case ForeignChange:
@@ -296,6 +298,7 @@ type Stream interface {
 	// ErrHistoryLost and ErrBroken end a stream for good. After any other error the caller opens
 	// the stream again at the last position.
 	Next(ctx context.Context) (ChangeBatch, error)
+	// Close ends the stream. Next must not be called afterwards.
 	Close(ctx context.Context) error
 }
 

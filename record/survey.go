@@ -6,7 +6,8 @@ import (
 )
 
 // Survey holds the properties of a server that matter before data moves to it or from it. Fields
-// that the server or the available privileges do not show are zero.
+// that the server or the available privileges do not show are zero. A backend returns it, and a
+// Sharding, from methods of its own. No interface of this package has them.
 type Survey struct {
 	Text    string // for people: product, version and other relevant properties
 	Server  string // version

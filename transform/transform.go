@@ -57,8 +57,11 @@
 //
 // # Where to begin
 //
-// Read Spec and Direction in transform.go, then Registry in registry.go, Transfer in transfer.go,
-// and lineage.go for groups by content.
+// The author of a transformer in Go needs Spec, Side, GroupedKind and Func (docs/transformers.md).
+// The author of a data update needs Task. Everything else serves the engine and its tools.
+//
+// To read the code, begin with Spec and Direction in transform.go. Then read Registry in
+// registry.go, Transfer in transfer.go, and lineage.go for groups by content.
 package transform
 
 import (
@@ -154,10 +157,14 @@ type GroupID struct {
 // Direction is a compiled transformation from one version to another, as the engine uses it. Its
 // methods are safe for concurrent use.
 type Direction interface {
+	// From and To return the names of the source and the target, as Registry.Direction got them:
+	// v1, or v1@b.
 	From() string
 	To() string
 	// Hash identifies the transformation. Controllers with another hash do not take part.
 	Hash() string
+	// SourceKinds and TargetKinds return the kinds of the two sides. TargetKinds includes lineage
+	// kinds. The caller owns the slices.
 	SourceKinds() []record.KindSpec
 	TargetKinds() []record.KindSpec
 	// GroupOf returns the group of a source record. For groups by content it returns the record's

@@ -2,6 +2,9 @@
 // Handlers of either version can run over the data of the other without changes. The version shown
 // is the version that callers see. The stored version is the version in the database.
 //
+// Package dbcontroller makes an Adapter from the transformers of a service by itself, and passes it
+// dbcontroller.Version.Adapt as the Config. Call New in a service that composes its handlers itself.
+//
 // A transformer computes the records shown from the stored records of a group. A group is a set of
 // records that transform together. A write has five steps. It reads the stored groups that it
 // touches. It checks the caller's conditions against the records shown. It changes the records
@@ -69,6 +72,7 @@ import (
 // Store is the namespace of one version, as handlers use it and as an Adapter serves it. Its
 // methods return errors of package record, such as record.ErrNotFound.
 type Store interface {
+	// Get returns the record of a kind with the name key, or record.ErrNotFound.
 	Get(ctx context.Context, kind, key string) (record.Record, error)
 	// List returns the records whose names begin with prefix and come after the name after, in name
 	// order. A limit of 0 means 1000.

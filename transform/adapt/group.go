@@ -274,7 +274,8 @@ func (a *Adapter) shown(ctx context.Context, id transform.GroupID) ([]record.Rec
 	return a.project(id, stored)
 }
 
-// Get returns a record as the version shown has it.
+// Get returns a record as the version shown has it. The error is record.ErrNotFound if that version
+// has no such record, and ErrTransform if its group cannot be shown.
 func (a *Adapter) Get(ctx context.Context, kind, key string) (record.Record, error) {
 	id, err := a.groupOf(kind, record.StringKey(key))
 	if errors.Is(err, ErrTransform) {

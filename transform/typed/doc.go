@@ -30,5 +30,9 @@
 //
 // # Where to begin
 //
-// Read Group in group.go. side.go reads its structs, and member.go decodes and encodes records.
+// Declare a Group, and pass the result of its Spec to dbcontroller.Version.Transformers or to
+// transform.Registry.Add. docs/transformers.md has examples.
+//
+// To read the code, begin with Group in group.go. side.go reads its structs, and member.go decodes
+// and encodes records.
 package typed

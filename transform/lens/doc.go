@@ -165,7 +165,10 @@
 //
 // # Where to begin
 //
-// Begin with Parse and Lens. operation.go lists the operations of the format, and the files
-// operation*.go parse them. Package internal/operation implements and runs them (program.go). For
-// several kinds, begin with opfan.go and package internal/fanout.
+// A service in Go calls Parse, then Set.Link if its lenses have references, then Lens.Spec. The
+// program dbcontroller reads lens files by itself.
+//
+// To read the code, begin with Parse and Lens. operation.go lists the operations of the format, and
+// the files operation*.go parse them. Package internal/operation implements and runs them
+// (program.go). For several kinds, begin with opfan.go and package internal/fanout.
 package lens

@@ -1,7 +1,8 @@
 // Package lint tests lenses on sample records before an upgrade. Without these tests, the problems
 // appear later, as parked records or as fields that a switch lost. A lens is a transformer in YAML
 // that converts records of one API version to the next and back (Up and Down). A parked record is
-// one that could not be transformed; it blocks the switch.
+// one that could not be transformed; it blocks the switch. The commands 'dbcontroller lens lint',
+// 'lens diff' and 'lens try' use the package.
 //
 //   - Load reads lens files, reports all errors of all files, and links their references.
 //   - Run transforms the records of a sample up and down again, in the engine's groups and through

@@ -66,7 +66,7 @@ type Failure struct {
 
 // Collided reports the keys that several groups of the sample would have in the new version.
 type Collided struct {
-	Keys     int64       `json:"keys"`
+	Keys     int64       `json:"keys"` // number of such keys
 	Examples []Collision `json:"examples,omitempty"`
 }
 

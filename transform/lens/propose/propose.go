@@ -1,7 +1,8 @@
 // Package propose drafts a lens from two samples: records of an old version, and the same records
 // in a new version. A lens is a transformer in YAML that converts records of one version to the
 // other and back. The package recognizes moved and renamed fields, values with another type or
-// spelling, split and joined strings, and added and removed fields.
+// spelling, split and joined strings, and added and removed fields. The command 'dbcontroller lens
+// init' uses it.
 //
 // A draft always parses. Its comments mark every uncertain operation. The package runs the draft
 // over the samples, and lists the fields that it does not explain. A person must review the draft:
@@ -35,7 +36,7 @@ const (
 
 // Draft is a proposed lens.
 type Draft struct {
-	Text []byte
+	Text []byte // YAML, as lens.Parse reads it
 	// Pairs counts the records in both samples, matched by _id. Explained counts those that the
 	// lens converts exactly.
 	Pairs, Explained int
@@ -57,7 +58,9 @@ type drafter struct {
 	unsure   int
 }
 
-// Lens drafts the lens between two samples. from and to name the kinds.
+// Lens drafts the lens between two samples. from and to name the kinds. Equal samples give equal
+// drafts. It returns an error if no _id is in both samples, or if a sample has more than 400
+// different fields.
 func Lens(from, to string, old, now []bson.Raw) (*Draft, error) {
 	d := &drafter{}
 	if err := d.match(old, now); err != nil {

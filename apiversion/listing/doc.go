@@ -1,6 +1,7 @@
 // Package listing implements the list, read and update conventions of resource APIs for handlers of
 // any version: filters, orders, page tokens, read masks and update masks. List combines them into
-// one page of results. Begin to read at List.
+// one page of results. Package resource uses it. Handlers without that package call it themselves.
+// Begin to read at List.
 //
 // # Filters
 //

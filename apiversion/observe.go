@@ -27,7 +27,8 @@ type Event struct {
 	// not exist is nil. After an error at least one of them is.
 	Old, New proto.Message
 	// Err is the error of the translation, or the error that the client gets instead of a response.
-	// If a converter panicked, it wraps an *inprocess.PanicError.
+	// After a panic of a converter its text names the message type. The value of the panic is not in
+	// the text, because it may contain record data.
 	Err error
 }
 

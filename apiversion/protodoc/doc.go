@@ -1,7 +1,7 @@
 // Package protodoc converts protobuf messages to BSON documents and back. A handler can then store
 // its resource messages, and lenses, filters and people see the same field names everywhere. A
-// lens declares the differences of two document formats (package transform/lens). Begin to read at
-// Marshal, Unmarshal and Merge.
+// lens declares the differences of two document formats (package transform/lens). Package resource
+// stores resources in this form. Begin to read at Marshal, Unmarshal and Merge.
 //
 // # The canonical document
 //
@@ -49,7 +49,8 @@
 //
 // # Further uses
 //
-// Codec and Kinds let the pairs and groups of package typed work on messages.
+// Kinds lets the groups of package typed work on messages. Renamed prepares a document with aliases
+// for a lens.
 //
 // The package does not validate messages. It does not know records or keys, except for the _id
 // that MarshalID writes.

@@ -44,7 +44,7 @@ type Config struct {
 	// StartTimeout is the time that Open tries to reach a controller. Default 10 s.
 	StartTimeout time.Duration
 	// Patience is the time that a call without a deadline waits for the end of a switch. The time in
-	// the callback does not count. Default 30 s. A controller aborts a switch after the switch's own deadline, 10 s.
+	// the callback does not count. Default 30 s. By default a controller aborts a switch after 10 s.
 	Patience time.Duration
 	// TTL is the lifetime of the registration if the application's machine vanishes, from 1 s to 5
 	// min. Default 15 s. Controllers notice the end of a process after a second.

@@ -3,6 +3,7 @@ package appclient_test
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -52,6 +53,27 @@ func Example() {
 		return
 	}
 	_ = s.app.Close(ctx)
+}
+
+// A caller decides by the error of Write or Transact whether it may repeat the call.
+func Example_errors() {
+	next := func(err error) string {
+		switch {
+		case err == nil:
+			return "done"
+		case errors.Is(err, appclient.ErrNotWritten):
+			return "call again later"
+		case errors.Is(err, appclient.ErrUnknownOutcome):
+			return "read the order first"
+		default:
+			return "give up"
+		}
+	}
+	fmt.Println(next(fmt.Errorf("place order 7: %w", appclient.ErrNotWritten)))
+	fmt.Println(next(fmt.Errorf("place order 7: %w", appclient.ErrUnknownOutcome)))
+	// Output:
+	// call again later
+	// read the order first
 }
 
 func ExampleApp_Write() {

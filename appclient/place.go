@@ -14,8 +14,8 @@ import (
 
 // Place is the place of a version's data. Use it only in the callback that receives it.
 type Place struct {
-	Version string // version of the documents here
-	Client  *mongo.Client
+	Version string        // version of the documents here
+	Client  *mongo.Client // of the cluster; writes through it count as in Collection
 	kinds   []*pb.KindLocation
 	attempt *attempt // nil: outcomes are not recorded
 }

@@ -1,6 +1,7 @@
 // Package client opens clients of the Deployment API, with TLS and with a client certificate or a
-// bearer token. The command line uses it, and so can applications. The controller decides which
-// calls a caller may make. Begin to read at Open.
+// bearer token. It is for programs that read or control upgrades, and the command line uses it. An
+// application that only follows its data uses package appclient. The controller decides which calls
+// a caller may make. Begin to read at Open.
 package client
 
 import (

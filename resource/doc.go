@@ -1,5 +1,6 @@
-// Package resource implements the standard methods of an API's resources over a store. A service
-// adds only its messages, its checks and its own methods.
+// Package resource implements the standard methods of an API's resources over a store. It is for
+// the handlers of a Go service (package dbcontroller). The service adds only its messages, its
+// checks and its own methods.
 //
 // A Table holds the resources of one message type. Each resource is a record of one kind (a
 // collection), and the name of the resource is the key of the record:

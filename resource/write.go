@@ -22,7 +22,8 @@ import (
 
 // Create creates the resource in a request and returns it. Its name consists of the parent and the
 // id in the request, or is the name inside the resource. If the request has neither, Config.NewID
-// makes the id. If the name exists, the error is record.ErrExists.
+// makes the id. If the name exists, the error is record.ErrExists. If the resource has an Owner and
+// its parent is missing, the error is record.ErrNotFound.
 func (t *Table[M]) Create(ctx context.Context, req proto.Message) (M, error) {
 	r := t.request(req)
 	in, err := t.given(r)
@@ -138,7 +139,7 @@ func (t *Table[M]) create(ctx context.Context, name string, in M) (M, error) {
 
 // Update sets the fields of a resource that the request's update mask names, and returns the
 // resource. The name and the revision belong to the service: Update ignores the client's values for
-// them.
+// them. The errors are those of Change.
 func (t *Table[M]) Update(ctx context.Context, req proto.Message) (M, error) {
 	r := t.request(req)
 	in, err := t.given(r)
@@ -152,7 +153,11 @@ func (t *Table[M]) Update(ctx context.Context, req proto.Message) (M, error) {
 
 // Change changes the resource that a request names. If others change it meanwhile, Change reads it
 // again and calls apply again, unless the request expects a revision. apply may only change the
-// message. Fields of the record that M does not have stay in it.
+// message. Fields of the record that M does not have stay in it. Change returns an error of apply.
+//
+// If there is no such resource, the error is record.ErrNotFound. If the resource has another
+// revision than the request expects, the error is apiversion.ErrStale. If others changed it in each
+// of the Attempts, the error is record.ErrMismatch.
 func (t *Table[M]) Change(ctx context.Context, req proto.Message, apply func(M) error) (M, error) {
 	return t.change(ctx, t.request(req), apply)
 }
@@ -294,8 +299,9 @@ func (t *Table[M]) matching(doc bson.Raw) (*record.Match, error) {
 	return nil, fmt.Errorf("%w: no %s", apiversion.ErrStored, t.cfg.Revision.Field)
 }
 
-// Delete deletes the resource that a request names, with its parts and its children (Owner). If
-// there is no such resource, the error is record.ErrNotFound.
+// Delete deletes the resource that a request names, with its parts and its children, in one
+// transaction. The errors are those of Change. It fails with FAILED_PRECONDITION if an Owner has
+// Refuse and there are children, or if there are more than 10,000 records below the resource.
 func (t *Table[M]) Delete(ctx context.Context, req proto.Message) error {
 	r := t.request(req)
 	name, err := t.named(r)

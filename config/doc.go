@@ -1,4 +1,4 @@
-// Package config reads the YAML file of a controller or a server.
+// Package config reads the YAML file of a controller or a server, checks it, and fills in defaults.
 //
 // # Guarantees
 //

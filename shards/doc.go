@@ -1,5 +1,6 @@
 // Package shards assigns work to controllers: it divides groups of records among the slots of a
 // ring, and the slots among the live controllers. It also elects leaders (Campaign, Lead).
+// Controllers run a Pool. Servers use only Lead.
 //
 // # Vocabulary
 //

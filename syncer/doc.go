@@ -1,4 +1,5 @@
-// Package syncer copies one namespace into another and keeps the copy in sync with its source.
+// Package syncer copies one namespace into another and keeps the copy in sync with its source. A
+// controller runs an Engine for each direction.
 //
 // # Vocabulary
 //

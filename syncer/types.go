@@ -90,9 +90,9 @@ type Parked struct {
 	Key       string       `json:"key"`   // for people
 	Group     string       `json:"group"` // group name in base64
 	Spec      int          `json:"spec"`
-	Version   string       `json:"version"`
-	Error     string       `json:"error"`
-	Waived    bool         `json:"waived,omitempty"`
+	Version   string       `json:"version"`          // record.Version of the source state that failed
+	Error     string       `json:"error"`            // without values of records, unless Config.ShowValues
+	Waived    bool         `json:"waived,omitempty"` // by an operator: it does not block the switch
 	// Kept means that the latest switch left the group behind by a waiver. It exists in the target
 	// alone, and its absence from the source is no delete. Waived is set, too. Later changes of the
 	// group in the source are not waived.
@@ -106,17 +106,17 @@ type Parked struct {
 type Progress struct {
 	Shard  int     `json:"shard"`
 	Owner  string  `json:"owner"`
-	State  string  `json:"state"` // one of States
-	Copied int64   `json:"copied"`
-	Total  int64   `json:"total"`
-	Rate   float64 `json:"rate"` // records per second, recent
+	State  string  `json:"state"`  // one of States
+	Copied int64   `json:"copied"` // records
+	Total  int64   `json:"total"`  // records to copy, estimated
+	Rate   float64 `json:"rate"`   // records per second, recent
 	// LagMillis is the age of the newest change when it was applied; 0 if the shard is caught up.
 	// It is nil while unknown: the shard has not followed yet, or the stream is silent.
 	LagMillis *int64 `json:"lagMillis,omitempty"`
-	Applied   int64  `json:"applied"`
-	Parked    int64  `json:"parked"` // without waived ones
-	Retries   int64  `json:"retries"`
-	Verified  int64  `json:"verified"`
+	Applied   int64  `json:"applied"`  // groups of changes
+	Parked    int64  `json:"parked"`   // without waived ones
+	Retries   int64  `json:"retries"`  // failed attempts of its engine, for any shard
+	Verified  int64  `json:"verified"` // groups compared
 	// Mismatched is the number of groups that differ now for longer than a change takes to arrive.
 	// It falls when they become equal.
 	Mismatched  int64  `json:"mismatched"`

@@ -1,6 +1,7 @@
 // Package upgradestate is the pure state machine of an upgrade. Apply turns a Deployment record and
 // an Event into the next record. Actions returns the work that a record asks for. The package does
-// no I/O, has no clock and no context, and imports nothing of this project but the limits.
+// no I/O, has no clock and no context, and imports nothing of this project but the limits. Drivers
+// apply the events and execute the actions. Servers and engines read their places from the record.
 //
 // # Vocabulary
 //
@@ -54,8 +55,8 @@
 // # Guarantees
 //
 // The tests explore every reachable state, together with a model of the databases and of processes
-// that pause at any point. They also find each of about fifty mutants, which break one rule each.
-// They check:
+// that pause at any point. Mutants of the machine break one rule each, and the tests find each
+// mutant. They check:
 //
 //   - At most one namespace can be written at the database itself, whatever tokens any process
 //     holds. From DRAIN to the flip none can. WritePlaces names none in SWITCHING.

@@ -24,7 +24,7 @@ type Entry struct {
 	// follow-restored, pause, resume, pace, policy, complete, keep, drop, update, verify, repair,
 	// start-at, or the What of a Remark.
 	What   string `json:"what"`
-	ID     string `json:"id,omitempty"` // of the upgrade or update
+	ID     string `json:"id,omitempty"` // of the upgrade or update; the kind for breach, adopt and replace
 	From   string `json:"from,omitempty"`
 	To     string `json:"to,omitempty"`
 	Detail string `json:"detail,omitempty"`
@@ -38,8 +38,8 @@ type Entry struct {
 
 // PhaseTime is the time when a phase began.
 type PhaseTime struct {
-	Phase string `json:"phase"`
-	At    string `json:"at"`
+	Phase string `json:"phase"` // a state or step by name, or READY
+	At    string `json:"at"`    // RFC 3339, by the clock of the writer; for people
 }
 
 // phaseReady is recorded in addition to the states and steps.

@@ -33,8 +33,10 @@ func (p Pace) pauseReason() string {
 	return "paused: " + p.Reason
 }
 
-// Window is a time of day, which may span midnight. The zero value is the whole day.
-type Window struct{ from, to time.Duration } // since midnight
+// Window is a time of day in UTC, which may span midnight. The zero value is the whole day.
+type Window struct {
+	from, to time.Duration // since midnight
+}
 
 // ParseWindow parses HH:MM-HH:MM. An empty string is the whole day.
 func ParseWindow(s string) (Window, error) {

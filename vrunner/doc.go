@@ -4,6 +4,9 @@
 //
 // It also holds writes during a switch (the gate), and keeps reads, watches and streams going.
 //
+// Package dbcontroller runs a Runner for each server. A service itself uses only Store and its
+// extensions, Subscription, Controller, and NewWatchHandler.
+//
 // # Vocabulary
 //
 // A deployment is one service in one region. It has one namespace for each version, such as v1 and

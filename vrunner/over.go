@@ -15,6 +15,7 @@ import (
 // Adapter shows the records of a stored version as records of another version. Package
 // transform/adapt has one.
 type Adapter interface {
+	// Get, List and Write work as those of Store, on the records shown.
 	Get(ctx context.Context, kind, key string) (record.Record, error)
 	List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error)
 	Write(ctx context.Context, ms []record.Mutation) error
@@ -258,6 +259,7 @@ func (c *overChanges) Next(ctx context.Context) ([]Dirty, error) {
 // returned. Without this, the subscription cannot report a record that was created after it began
 // and deleted before its first change.
 type Lister interface {
+	// Listed reports that a list has returned the record of a kind with this name.
 	Listed(kind, name string)
 }
 

@@ -9,6 +9,7 @@ import (
 // Store is one version's namespace for handlers: a View, or another version shown as one (Over).
 // Errors come from package record, such as record.ErrNotFound.
 type Store interface {
+	// Get returns the live record of a kind with the name key, or record.ErrNotFound.
 	Get(ctx context.Context, kind, key string) (record.Record, error)
 	// List returns the records whose names begin with prefix and come after the name after, in name
 	// order. A limit of 0 means 1000.
@@ -22,7 +23,10 @@ type Store interface {
 // Subscription delivers dirty records. One goroutine at a time may call Next. The caller must Close
 // it.
 type Subscription interface {
+	// Next waits until records are dirty and returns all of them, each once. After ErrLost the
+	// caller lists again and then continues with Next. When ctx ends, Next returns its cause.
 	Next(ctx context.Context) ([]Dirty, error)
+	// Close ends the subscription.
 	Close()
 }
 

@@ -169,14 +169,9 @@ func (x *crossing) restores(ctx context.Context, served, passive string) {
 			x.t.Fatal(err)
 		}
 	})
-	was, then := r.generation(ctx, passive), r.beat(ctx, passive)
+	was := r.generation(ctx, passive)
 	x.traffic.awaitWrites(ctx, served, x.traffic.processes.count(served)+20)
-	eventually(ctx, x.t, passive+" lives on after the backup", func() error {
-		if r.beat(ctx, passive) == then {
-			return errTooFew
-		}
-		return nil
-	})
+	r.livesOn(ctx, passive)
 	x.records.again(ctx, func(dir string) {
 		if err := errors.Join(os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(backup))); err != nil {
 			x.t.Fatal(err)

@@ -50,7 +50,8 @@ func newRestorable(ctx context.Context, t *testing.T, copies string) *restorable
 	return r
 }
 
-// backup copies the data of a version's server, which does not run meanwhile.
+// backup copies the data of a version's server, which does not run meanwhile. It returns when the
+// database has a beat that the backup lacks: the controllers must run.
 func (r *restorable) backup(ctx context.Context, version string) string {
 	r.t.Helper()
 	node := r.servers[version].Nodes()[0]
@@ -60,7 +61,22 @@ func (r *restorable) backup(ctx context.Context, version string) string {
 		r.t.Fatal(err)
 	}
 	r.run(ctx, version)
+	r.livesOn(ctx, version)
 	return to
+}
+
+// livesOn waits for a beat that a backup made before the call lacks. Controllers detect a restored
+// database only by a beat that it lacks (docs/operations.md), and a test may restore a backup
+// within a second. The database counts before etcd, so the backup may have one beat more than etcd.
+func (r *restorable) livesOn(ctx context.Context, version string) {
+	r.t.Helper()
+	then := r.beat(ctx, version)
+	eventually(ctx, r.t, version+" counts after the backup", func() error {
+		if now := r.beat(ctx, version); now < then+2 {
+			return fmt.Errorf("beat %d, and %d at the backup", now, then)
+		}
+		return nil
+	})
 }
 
 // restore gives a version's server the data of a backup.
@@ -243,7 +259,6 @@ func TestRestoredPassive(t *testing.T) {
 
 	// In the copy.
 	early := r.backup(ctx, "v2")
-	before := r.beat(ctx, "v2")
 	r.begin(ctx)
 	eventually(ctx, t, "a part is copied", func() error {
 		n, err := r.db["v2"].Collection("packages.n1").CountDocuments(ctx, bson.D{})
@@ -251,13 +266,6 @@ func TestRestoredPassive(t *testing.T) {
 			err = fmt.Errorf("%d documents", n)
 		}
 		return err
-	})
-	// Nothing shows that a database was restored to a backup that has its latest beat.
-	eventually(ctx, t, "a beat that the backup lacks", func() error {
-		if n := r.beat(ctx, "v2"); n <= before {
-			return fmt.Errorf("beat %d", n)
-		}
-		return nil
 	})
 	r.restore(ctx, "v2", early)
 	r.rebuilds(ctx, "v2", 0)

@@ -103,8 +103,8 @@ type storedBeat struct {
 // Controllers count a beat after the writes of a checkpoint, before they store the checkpoint. They
 // count one more at the check before a switch, and one at the flip. So the database contains
 // everything that a stored checkpoint covers, or its count is behind. The limit: a backup made
-// after the latest beat and restored before the next one lacks later writes of applications, and no
-// count shows it.
+// after the latest beat and restored before the next one lacks the writes in between, of
+// applications and of a running engine, and no count shows it.
 //
 // The first beat also claims the database for one coordination store, by the store's incarnation of
 // the deployment. Two stores with one deployment would each run a switch of their own. The limit: a

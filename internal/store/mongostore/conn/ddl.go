@@ -23,6 +23,7 @@ import (
 // transaction was killed.
 const (
 	LockWait        = 250 * time.Millisecond
+	DoneWait        = 4 * LockWait // of a command that must not be ended between two operations
 	ConcernWait     = 5 * time.Second
 	fenceRetryFirst = 5 * time.Millisecond
 	fenceRetryMost  = 200 * time.Millisecond
@@ -162,13 +163,19 @@ func (n *Conn) Rename(ctx context.Context, from, to string) error {
 
 // Change sends a DDL command that waits only briefly for locks, with majority write concern.
 func (n *Conn) Change(ctx context.Context, db *mongo.Database, cmd bson.D) error {
+	return n.changeWithin(ctx, db, cmd, LockWait)
+}
+
+// changeWithin is Change with another limit. The server counts the wait for locks, the operations and
+// the wait for a majority. The end of the latter is a write concern error.
+func (n *Conn) changeWithin(ctx context.Context, db *mongo.Database, cmd bson.D, limit time.Duration) error {
 	// Hide the deadline: the driver would add a maxTimeMS of its own for it.
 	timeless, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 	return db.RunCommand(timeless, append(cmd,
 		bson.E{Key: "writeConcern", Value: MajorityWithin(ConcernWait)},
-		bson.E{Key: "maxTimeMS", Value: LockWait.Milliseconds()})).Err()
+		bson.E{Key: "maxTimeMS", Value: limit.Milliseconds()})).Err()
 }
 
 // ErrWholeServer marks a command that gave up waiting for the lock of the whole server.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/internal/store/mongostore/conn"
@@ -161,22 +160,7 @@ func TestFenceKillsOnlyTheTransactionsInItsWay(t *testing.T) {
 	b := storetest.NewBench(t)
 	tok := b.Managed(t, record.Shape{})
 	b.Run(t, bson.D{{Key: "create", Value: "elsewhere"}})
-	open := func(coll, id string) *mongo.Session {
-		s, err := b.Raw.Client().StartSession()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { s.EndSession(context.Background()) })
-		if err := s.StartTransaction(); err != nil {
-			t.Fatal(err)
-		}
-		_, err = b.Raw.Collection(coll).InsertOne(mongo.NewSessionContext(t.Context(), s), bson.D{{Key: "_id", Value: id}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	victim, bystander := open(tok.Name, "late"), open("elsewhere", "fine")
+	victim, bystander := openTransaction(t, b, tok.Name, "late"), openTransaction(t, b, "elsewhere", "fine")
 	start := time.Now()
 	if err := b.Fence(t.Context(), storetest.Next(tok, "things.n2")); err != nil {
 		t.Fatal(err)

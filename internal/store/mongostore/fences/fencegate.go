@@ -161,7 +161,7 @@ func (n *Fences) throughGates(ctx context.Context, fs []record.Fence) (struct{},
 		// The command drops its own gate, so that a late copy of it finds none.
 		ops = append(ops, n.passOp(f), n.renameOp(f.Token.Name, f.To), n.viewOp(f.Token.Name, f.To, f.To), n.dropOp(GateOf(f.To)))
 	}
-	err := n.applyOps(ctx, ops)
+	err := n.applyWhole(ctx, ops)
 	// One failed operation fails the command, so the error may belong to another fence.
 	if len(fs) > 1 && !conn.HeldUp(err) && err != nil {
 		err = fmt.Errorf("%w: %s", errTogether, err) // it does not show which fence failed

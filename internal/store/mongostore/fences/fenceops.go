@@ -46,7 +46,17 @@ func onlyLooked(err error, operations, group int) bool {
 }
 
 func (n *Fences) applyOps(ctx context.Context, ops bson.A) error {
-	err := n.Change(ctx, n.Admin(), bson.D{{Key: "applyOps", Value: ops}})
+	return applied(n.Change(ctx, n.Admin(), bson.D{{Key: "applyOps", Value: ops}}))
+}
+
+// applyWhole is applyOps for operations that free a kind's name between two of them. It kills
+// transactions that hold the lock up.
+func (n *Fences) applyWhole(ctx context.Context, ops bson.A) error {
+	return applied(n.ChangeWhole(ctx, bson.D{{Key: "applyOps", Value: ops}}))
+}
+
+// applied marks the errors of an applyOps.
+func applied(err error) error {
 	switch {
 	case conn.HeldUp(err):
 		return fmt.Errorf("%w: %w", conn.ErrWholeServer, err)

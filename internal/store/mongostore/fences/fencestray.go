@@ -16,10 +16,10 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// Unowned collections, called strays here. The operations of one applyOps replicate separately. If
-// a primary dies between a rename and the creation of its view, the kind's name is free. The same
-// happens if it dies between the removal of a view and the rename back. The next insert of the
-// application then creates a new collection under the name, and is acknowledged.
+// Unowned collections, called strays here. The server can end an applyOps between a rename and the
+// creation of its view (see fenceviews.go). The kind's name is then free. The same happens between
+// the removal of a view and the rename back. The next insert of the application then creates a new
+// collection under the name, and is acknowledged.
 //
 // A fence that finds a stray fails (record.ErrTaken), and the switch is aborted. The operation that
 // gives the kind its name back renames both collections in one step and puts the stray aside.
@@ -84,9 +84,9 @@ func (n *Fences) overStray(ctx context.Context, tok record.Token, hidden string,
 	if err != nil {
 		return err
 	}
-	n.Log.Warn("a collection was created under the name of a kind that was free during a failover; it is renamed, and its documents are moved to the kind",
+	n.Log.Warn("a collection was created under the name of a kind whose fence was set or removed only halfway; it is renamed, and its documents are moved to the kind",
 		zap.String("collection", n.Name+"."+own), zap.String("aside", aside))
-	err = n.applyOps(ctx, bson.A{
+	err = n.applyWhole(ctx, bson.A{
 		n.existsOp(hidden, bson.NewObjectID(), bson.D{}),
 		n.renameOfOp(stray.Info.UUID, own, aside),
 		n.renameOfOp(uuid, hidden, own),
@@ -147,7 +147,7 @@ func (n *Fences) settleStrays(ctx context.Context, tok record.Token, own, hidden
 		}
 		if rest > 0 {
 			kept = append(kept, record.Breach{
-				What: fmt.Sprintf("a collection was created under the name %s during a failover, and %s keeps %d of its documents, because %s has other contents for them or refuses them: compare both",
+				What: fmt.Sprintf("a collection was created under the name %s while a fence was being set or removed, and %s keeps %d of its documents, because %s has other contents for them or refuses them: compare both",
 					own, aside, rest, own),
 				Aside: aside, Count: rest,
 			})

@@ -19,9 +19,14 @@ import (
 
 // The view fence of fixed-name kinds. One applyOps renames the collection and creates a view on it
 // under the old name. The application's writes then fail with 166. Its reads still see the data,
-// which no longer changes. Another applyOps removes the view and renames the collection back. Each
-// applyOps holds the global lock, so no insert can create a new collection in between. If the
-// primary dies in between, an insert can: see fencestray.go.
+// which no longer changes. Another applyOps removes the view and renames the collection back.
+//
+// An applyOps holds the global lock over all its operations, so no insert comes between them. But it
+// is not atomic: the server keeps the operations that were done when it ends the command halfway. It
+// does so at the time limit (maxTimeMS), for killOp, and when the primary steps down or dies. The
+// kind's name is then free, and an insert that waits for the lock creates a collection there: see
+// fencestray.go. The time limit also counts the wait for the lock, so ChangeWhole keeps it away
+// from the operations.
 //
 // Views are removed by deleting their definition from system.views, never by a drop. A second drop,
 // after the rename back, would drop the application's data.
@@ -187,10 +192,14 @@ func (n *Fences) renameOverView(ctx context.Context, f record.Fence) error {
 // unview removes a view and renames a collection in one step. If the collection is missing, nothing
 // changes. Callers find out what happened by looking at the names.
 func (n *Fences) unview(ctx context.Context, view, from, to string) error {
+	return n.unviewBy(ctx, n.applyWhole, view, from, to)
+}
+
+func (n *Fences) unviewBy(ctx context.Context, apply func(context.Context, bson.A) error, view, from, to string) error {
 	if err := n.noBuilds(ctx, from); err != nil {
 		return err
 	}
-	err := n.applyOps(ctx, bson.A{
+	err := apply(ctx, bson.A{
 		n.existsOp(from, bson.NewObjectID(), bson.D{}),
 		n.unviewOp(view),
 		n.renameOp(from, to),
@@ -300,7 +309,7 @@ func (n *Fences) moveUnderViews(ctx context.Context, moves []viewMove) (struct{}
 	for _, m := range moves {
 		ops = append(ops, n.moveOps(m)...)
 	}
-	err := n.applyOps(ctx, ops)
+	err := n.applyWhole(ctx, ops)
 	if onlyLooked(err, len(ops), 6) {
 		return struct{}{}, nil
 	}
@@ -334,7 +343,7 @@ func (n *Fences) finishMove(ctx context.Context, f record.Fence) error {
 	default:
 		return nil
 	}
-	err = n.applyOps(ctx, ops)
+	err = n.applyWhole(ctx, ops)
 	if onlyLooked(err, len(ops), len(ops)) || conn.HasCode(err, conn.CodeUnauthorized, conn.CodeCommandNotFound) {
 		return nil // the privilege is gone: as in renameUnderView
 	}
@@ -423,7 +432,7 @@ func (n *Fences) tryView(ctx context.Context) (*record.UnsupportedError, error) 
 		return refused, nil
 	}
 	// Removing the fence needs other privileges than setting it.
-	if err := doneHere(n.unview(ctx, c.Name, moved, c.Name)); err != nil {
+	if err := doneHere(n.unviewBy(ctx, n.applyOps, c.Name, moved, c.Name)); err != nil {
 		return n.refuseView(refused, err)
 	}
 	if at, err = n.CollectionNamed(ctx, c.Name); err != nil {

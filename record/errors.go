@@ -54,10 +54,10 @@ var (
 	// ErrLapsed means that a fence that has to be in force (Fence.Standing) was not. Writes may have
 	// passed it. Give up the attempt: the next one takes them along.
 	ErrLapsed = errors.New("the fence was removed, and writes may have passed it")
-	// ErrTaken means that Fence found another collection under a kind's name, made while a failover
-	// had left the name free. Give up the attempt. Unfence gives the kind its name back and moves
-	// the documents of the other collection into it.
-	ErrTaken = errors.New("the name of the kind was taken in a failover")
+	// ErrTaken means that Fence found another collection under a kind's name. The database had ended
+	// the fence halfway, and a client created the collection under the free name. Give up the attempt.
+	// Unfence gives the kind its name back and moves the documents of the other collection into it.
+	ErrTaken = errors.New("a client took the name of the kind while its fence was only half set")
 )
 
 // refused is an error with a fixed text that matches ErrRefused.

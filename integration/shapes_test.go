@@ -366,7 +366,7 @@ func TestShapeChanges(t *testing.T) {
 	x.change("during the switch") // after the last look at the source, and before its fence
 	controller.order(orderRun)
 	d := x.await(ctx, "the attempt to be given up", func(d upgradestate.Deployment) bool { return d.Upgrade == nil || d.Upgrade.Failures > 0 })
-	if d.Upgrade == nil || !strings.Contains(d.Upgrade.LastFailure, "the next attempt begins after the target has the change too") {
+	if !endedForChanges(d) {
 		t.Fatalf("the attempt did not end for the changes: %+v, %+v", d.Upgrade, d.History)
 	}
 	x.await(ctx, "the flip", func(d upgradestate.Deployment) bool {
@@ -399,13 +399,22 @@ func TestShapeChanges(t *testing.T) {
 	}
 	controller.order(orderRun)
 	d = x.await(ctx, "the rollback's attempt to be given up", func(d upgradestate.Deployment) bool { return d.Upgrade == nil || d.Upgrade.Failures > 0 })
-	if d.Upgrade == nil || !strings.Contains(d.Upgrade.LastFailure, "the next attempt begins after the target has the change too") {
+	if !endedForChanges(d) {
 		t.Fatalf("the rollback's attempt did not end for the changes: %+v", d.Upgrade)
 	}
 	x.await(ctx, "the flip back", flipped("v1"))
 	x.flipped("v1")
 	x.indexes["v2"] = maps.Clone(x.indexes["v1"]) // v2 follows v1 again, in what v1 has kept too
 	x.follows("after the rollback")
+}
+
+// endedForChanges reports whether an attempt ended because the target lacks a change of shape. A busy
+// server can end a fence halfway, and a writer of this test takes the kind's name then. That ends the
+// attempt before the comparison of the shapes. The next one begins after the change has followed, and
+// the comparison at the end shows that it took the writer's documents along.
+func endedForChanges(d upgradestate.Deployment) bool {
+	return d.Upgrade != nil && (strings.Contains(d.Upgrade.LastFailure, "the next attempt begins after the target has the change too") ||
+		strings.Contains(d.Upgrade.LastFailure, record.ErrTaken.Error()))
 }
 
 // prepare makes the indexes that the rounds change.

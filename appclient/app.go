@@ -120,7 +120,8 @@ func (a *App) Write(ctx context.Context, do func(ctx context.Context, at Place) 
 }
 
 // Transact runs a transaction in the same way as Write runs a write. All operations of do must use
-// the ctx that do receives.
+// the ctx that do receives. A write without it is not part of the transaction: the driver may repeat
+// it, and a refusal after it ends as ErrUnknownOutcome.
 func (a *App) Transact(ctx context.Context, do func(ctx context.Context, at Place) error) error {
 	return a.write(ctx, func(ctx context.Context, at Place, tried *attempt) error {
 		session, err := at.Client.StartSession()
@@ -128,6 +129,7 @@ func (a *App) Transact(ctx context.Context, do func(ctx context.Context, at Plac
 			return err
 		}
 		defer session.EndSession(context.WithoutCancel(ctx))
+		tried.session, at.attempt = session, tried
 		_, err = session.WithTransaction(ctx, func(ctx context.Context) (any, error) { return nil, do(ctx, at) })
 		tried.whole.Store(true) // the refusal aborted the whole transaction
 		return err

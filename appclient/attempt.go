@@ -1,6 +1,10 @@
 package appclient
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
 
 // attempt is one run of a write's callback, which may make several operations. Its state only gets
 // worse: after a write or a possible write, no later refusal means that nothing was written.
@@ -8,7 +12,8 @@ type attempt struct {
 	whole atomic.Bool // a fence refused an operation as a whole
 	// wrote counts the operations that may have written: those that did, those with an unknown
 	// outcome, and those still running.
-	wrote atomic.Int64
+	wrote   atomic.Int64
+	session *mongo.Session // of App.Transact; nil in App.Write
 }
 
 // begins records the start of an operation. It counts as a write until ended proves otherwise. A

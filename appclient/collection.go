@@ -22,77 +22,95 @@ type Collection struct {
 	attempt *attempt
 }
 
+// counted returns the attempt that records an operation, or nil within the transaction of App.Transact:
+// its end tells for all of them.
+func (c Collection) counted(ctx context.Context) *attempt {
+	if c.attempt != nil && c.attempt.session != nil && mongo.SessionFromContext(ctx) == c.attempt.session {
+		return nil
+	}
+	return c.attempt
+}
+
 // InsertOne inserts one document. If a fence refuses it, nothing was written.
 func (c Collection) InsertOne(ctx context.Context, document any, opts ...options.Lister[options.InsertOneOptions]) (*mongo.InsertOneResult, error) {
-	c.attempt.begins()
+	tried := c.counted(ctx)
+	tried.begins()
 	res, err := c.Collection.InsertOne(ctx, document, opts...)
-	c.attempt.ended(err, false)
+	tried.ended(err, false)
 	return res, err
 }
 
 // UpdateOne updates one document. If a fence refuses it, nothing was written.
 func (c Collection) UpdateOne(ctx context.Context, filter, update any, opts ...options.Lister[options.UpdateOneOptions]) (*mongo.UpdateResult, error) {
-	c.attempt.begins()
+	tried := c.counted(ctx)
+	tried.begins()
 	res, err := c.Collection.UpdateOne(ctx, filter, update, opts...)
-	c.attempt.ended(err, updatedNone(res))
+	tried.ended(err, updatedNone(res))
 	return res, err
 }
 
 // UpdateByID updates one document. If a fence refuses it, nothing was written.
 func (c Collection) UpdateByID(ctx context.Context, id, update any, opts ...options.Lister[options.UpdateOneOptions]) (*mongo.UpdateResult, error) {
-	c.attempt.begins()
+	tried := c.counted(ctx)
+	tried.begins()
 	res, err := c.Collection.UpdateByID(ctx, id, update, opts...)
-	c.attempt.ended(err, updatedNone(res))
+	tried.ended(err, updatedNone(res))
 	return res, err
 }
 
 // ReplaceOne replaces one document. If a fence refuses it, nothing was written.
 func (c Collection) ReplaceOne(ctx context.Context, filter, replacement any, opts ...options.Lister[options.ReplaceOptions]) (*mongo.UpdateResult, error) {
-	c.attempt.begins()
+	tried := c.counted(ctx)
+	tried.begins()
 	res, err := c.Collection.ReplaceOne(ctx, filter, replacement, opts...)
-	c.attempt.ended(err, updatedNone(res))
+	tried.ended(err, updatedNone(res))
 	return res, err
 }
 
 // DeleteOne deletes one document. If a fence refuses it, nothing was written.
 func (c Collection) DeleteOne(ctx context.Context, filter any, opts ...options.Lister[options.DeleteOneOptions]) (*mongo.DeleteResult, error) {
-	c.attempt.begins()
+	tried := c.counted(ctx)
+	tried.begins()
 	res, err := c.Collection.DeleteOne(ctx, filter, opts...)
-	c.attempt.ended(err, deletedNone(res))
+	tried.ended(err, deletedNone(res))
 	return res, err
 }
 
 // FindOneAndUpdate updates and returns one document. If a fence refuses it, nothing was written.
 func (c Collection) FindOneAndUpdate(ctx context.Context, filter, update any, opts ...options.Lister[options.FindOneAndUpdateOptions]) *mongo.SingleResult {
-	c.attempt.begins()
+	tried := c.counted(ctx)
+	tried.begins()
 	res := c.Collection.FindOneAndUpdate(ctx, filter, update, opts...)
-	c.attempt.ended(foundNone(res, given(opts).Upsert))
+	tried.ended(foundNone(res, given(opts).Upsert))
 	return res
 }
 
 // FindOneAndReplace replaces and returns one document. If a fence refuses it, nothing was written.
 func (c Collection) FindOneAndReplace(ctx context.Context, filter, replacement any, opts ...options.Lister[options.FindOneAndReplaceOptions]) *mongo.SingleResult {
-	c.attempt.begins()
+	tried := c.counted(ctx)
+	tried.begins()
 	res := c.Collection.FindOneAndReplace(ctx, filter, replacement, opts...)
-	c.attempt.ended(foundNone(res, given(opts).Upsert))
+	tried.ended(foundNone(res, given(opts).Upsert))
 	return res
 }
 
 // FindOneAndDelete deletes and returns one document. If a fence refuses it, nothing was written.
 func (c Collection) FindOneAndDelete(ctx context.Context, filter any, opts ...options.Lister[options.FindOneAndDeleteOptions]) *mongo.SingleResult {
-	c.attempt.begins()
+	tried := c.counted(ctx)
+	tried.begins()
 	res := c.Collection.FindOneAndDelete(ctx, filter, opts...)
-	c.attempt.ended(foundNone(res, nil))
+	tried.ended(foundNone(res, nil))
 	return res
 }
 
 // InsertMany inserts documents. A refusal by a fence counts as whole if no document was inserted.
 func (c Collection) InsertMany(ctx context.Context, documents any, opts ...options.Lister[options.InsertManyOptions]) (*mongo.InsertManyResult, error) {
-	c.attempt.begins()
+	tried := c.counted(ctx)
+	tried.begins()
 	res, err := c.Collection.InsertMany(ctx, documents, opts...)
 	// Otherwise some documents were inserted, and the operation stays counted as a write.
 	if res != nil && len(res.InsertedIDs) == 0 {
-		c.attempt.ended(err, false)
+		tried.ended(err, false)
 	}
 	return res, err
 }
@@ -100,30 +118,33 @@ func (c Collection) InsertMany(ctx context.Context, documents any, opts ...optio
 // BulkWrite runs several operations. A refusal by a fence counts as whole if each operation writes
 // one document and none succeeded.
 func (c Collection) BulkWrite(ctx context.Context, models []mongo.WriteModel, opts ...options.Lister[options.BulkWriteOptions]) (*mongo.BulkWriteResult, error) {
-	c.attempt.begins()
+	tried := c.counted(ctx)
+	tried.begins()
 	res, err := c.Collection.BulkWrite(ctx, models, opts...)
 	if res != nil && res.InsertedCount+res.MatchedCount+res.UpsertedCount+res.DeletedCount == 0 && (err == nil || singles(models)) {
-		c.attempt.ended(err, res.Acknowledged)
+		tried.ended(err, res.Acknowledged)
 	}
 	return res, err
 }
 
 // UpdateMany updates all matching documents. A refusal by a fence never counts as whole.
 func (c Collection) UpdateMany(ctx context.Context, filter, update any, opts ...options.Lister[options.UpdateManyOptions]) (*mongo.UpdateResult, error) {
-	c.attempt.begins()
+	tried := c.counted(ctx)
+	tried.begins()
 	res, err := c.Collection.UpdateMany(ctx, filter, update, opts...)
 	if err == nil {
-		c.attempt.ended(nil, updatedNone(res))
+		tried.ended(nil, updatedNone(res))
 	}
 	return res, err
 }
 
 // DeleteMany deletes all matching documents. A refusal by a fence never counts as whole.
 func (c Collection) DeleteMany(ctx context.Context, filter any, opts ...options.Lister[options.DeleteManyOptions]) (*mongo.DeleteResult, error) {
-	c.attempt.begins()
+	tried := c.counted(ctx)
+	tried.begins()
 	res, err := c.Collection.DeleteMany(ctx, filter, opts...)
 	if err == nil {
-		c.attempt.ended(nil, deletedNone(res))
+		tried.ended(nil, deletedNone(res))
 	}
 	return res, err
 }
@@ -132,7 +153,7 @@ func (c Collection) DeleteMany(ctx context.Context, filter any, opts ...options.
 // it counts as a write of many documents.
 func (c Collection) Aggregate(ctx context.Context, pipeline any, opts ...options.Lister[options.AggregateOptions]) (*mongo.Cursor, error) {
 	if writes(pipeline) {
-		c.attempt.begins()
+		c.counted(ctx).begins()
 	}
 	return c.Collection.Aggregate(ctx, pipeline, opts...)
 }

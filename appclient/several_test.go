@@ -172,3 +172,48 @@ func TestStillGoingOn(t *testing.T) {
 		t.Errorf("%v; it is run at %s", err, seen)
 	}
 }
+
+// TestTransactionBesideAWrite: a write outside of the transaction stays written, so a refused
+// transaction is not run again after it.
+func TestTransactionBesideAWrite(t *testing.T) {
+	t.Parallel()
+	wrote := bson.D{{Key: "ok", Value: 1}, {Key: "n", Value: 1}}
+	refusal := bson.D{{Key: "ok", Value: 0}, {Key: "code", Value: 166}, {Key: "errmsg", Value: "no"}}
+	aborted := bson.D{{Key: "ok", Value: 1}}
+	for name, beside := range map[string]bool{"alone": false, "beside a write": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDeployment()
+			app := openWith(t, answering(t, wrote, refusal, aborted), startController(t, d))
+			var seen versions
+			outer := t.Context()
+			err := app.Transact(outer, func(ctx context.Context, place appclient.Place) error {
+				_ = seen.run(ctx, place)
+				if place.Version != "v1" {
+					return nil
+				}
+				first := ctx
+				if beside {
+					first = outer
+				}
+				c, err := place.Collection(kind)
+				if err != nil {
+					return err
+				}
+				if _, err := c.InsertOne(first, bson.D{{Key: "_id", Value: 1}}); err != nil {
+					return err
+				}
+				d.set(at("v2", 2))
+				_, err = c.InsertOne(ctx, bson.D{{Key: "_id", Value: 2}})
+				return err
+			})
+			if got := strings.Join(seen, " "); beside {
+				if !errors.Is(err, appclient.ErrUnknownOutcome) || got != "v1" {
+					t.Errorf("%v in %s", err, got)
+				}
+			} else if err != nil || got != "v1 v2" {
+				t.Errorf("%v in %s", err, got)
+			}
+		})
+	}
+}

@@ -72,7 +72,7 @@ fuzz: ## Fuzz all parsers of bytes from outside, each for FUZZTIME: make fuzz FU
 # What can be tried without a database: packages whose tests need one are left to make test,
 # and those that need one for some of them skip these.
 .PHONY: check
-check: lint ## Check format, lint, and all that is tested in memory, in a minute or so.
+check: mongodb lint ## Check format, lint and the short tests. The first time it fetches MongoDB and compiles.
 	go test -short $$(go list ./... | grep -Ev '/integration|/gen/|store/mongostore|etcdstore$$|overetcd$$|embedetcd$$|program/databases$$')
 
 .PHONY: demo

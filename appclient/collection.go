@@ -22,19 +22,20 @@ type Collection struct {
 	attempt *attempt
 }
 
-// counted returns the attempt that records an operation, or nil within the transaction of App.Transact:
-// its end tells for all of them.
-func (c Collection) counted(ctx context.Context) *attempt {
+// begins records the start of an operation and returns the attempt for its end. It records nothing and
+// returns nil within the transaction of App.Transact: the end of the transaction decides for all its
+// operations.
+func (c Collection) begins(ctx context.Context) *attempt {
 	if c.attempt != nil && c.attempt.session != nil && mongo.SessionFromContext(ctx) == c.attempt.session {
 		return nil
 	}
+	c.attempt.begins()
 	return c.attempt
 }
 
 // InsertOne inserts one document. If a fence refuses it, nothing was written.
 func (c Collection) InsertOne(ctx context.Context, document any, opts ...options.Lister[options.InsertOneOptions]) (*mongo.InsertOneResult, error) {
-	tried := c.counted(ctx)
-	tried.begins()
+	tried := c.begins(ctx)
 	res, err := c.Collection.InsertOne(ctx, document, opts...)
 	tried.ended(err, false)
 	return res, err
@@ -42,8 +43,7 @@ func (c Collection) InsertOne(ctx context.Context, document any, opts ...options
 
 // UpdateOne updates one document. If a fence refuses it, nothing was written.
 func (c Collection) UpdateOne(ctx context.Context, filter, update any, opts ...options.Lister[options.UpdateOneOptions]) (*mongo.UpdateResult, error) {
-	tried := c.counted(ctx)
-	tried.begins()
+	tried := c.begins(ctx)
 	res, err := c.Collection.UpdateOne(ctx, filter, update, opts...)
 	tried.ended(err, updatedNone(res))
 	return res, err
@@ -51,8 +51,7 @@ func (c Collection) UpdateOne(ctx context.Context, filter, update any, opts ...o
 
 // UpdateByID updates one document. If a fence refuses it, nothing was written.
 func (c Collection) UpdateByID(ctx context.Context, id, update any, opts ...options.Lister[options.UpdateOneOptions]) (*mongo.UpdateResult, error) {
-	tried := c.counted(ctx)
-	tried.begins()
+	tried := c.begins(ctx)
 	res, err := c.Collection.UpdateByID(ctx, id, update, opts...)
 	tried.ended(err, updatedNone(res))
 	return res, err
@@ -60,8 +59,7 @@ func (c Collection) UpdateByID(ctx context.Context, id, update any, opts ...opti
 
 // ReplaceOne replaces one document. If a fence refuses it, nothing was written.
 func (c Collection) ReplaceOne(ctx context.Context, filter, replacement any, opts ...options.Lister[options.ReplaceOptions]) (*mongo.UpdateResult, error) {
-	tried := c.counted(ctx)
-	tried.begins()
+	tried := c.begins(ctx)
 	res, err := c.Collection.ReplaceOne(ctx, filter, replacement, opts...)
 	tried.ended(err, updatedNone(res))
 	return res, err
@@ -69,8 +67,7 @@ func (c Collection) ReplaceOne(ctx context.Context, filter, replacement any, opt
 
 // DeleteOne deletes one document. If a fence refuses it, nothing was written.
 func (c Collection) DeleteOne(ctx context.Context, filter any, opts ...options.Lister[options.DeleteOneOptions]) (*mongo.DeleteResult, error) {
-	tried := c.counted(ctx)
-	tried.begins()
+	tried := c.begins(ctx)
 	res, err := c.Collection.DeleteOne(ctx, filter, opts...)
 	tried.ended(err, deletedNone(res))
 	return res, err
@@ -78,8 +75,7 @@ func (c Collection) DeleteOne(ctx context.Context, filter any, opts ...options.L
 
 // FindOneAndUpdate updates and returns one document. If a fence refuses it, nothing was written.
 func (c Collection) FindOneAndUpdate(ctx context.Context, filter, update any, opts ...options.Lister[options.FindOneAndUpdateOptions]) *mongo.SingleResult {
-	tried := c.counted(ctx)
-	tried.begins()
+	tried := c.begins(ctx)
 	res := c.Collection.FindOneAndUpdate(ctx, filter, update, opts...)
 	tried.ended(foundNone(res, given(opts).Upsert))
 	return res
@@ -87,8 +83,7 @@ func (c Collection) FindOneAndUpdate(ctx context.Context, filter, update any, op
 
 // FindOneAndReplace replaces and returns one document. If a fence refuses it, nothing was written.
 func (c Collection) FindOneAndReplace(ctx context.Context, filter, replacement any, opts ...options.Lister[options.FindOneAndReplaceOptions]) *mongo.SingleResult {
-	tried := c.counted(ctx)
-	tried.begins()
+	tried := c.begins(ctx)
 	res := c.Collection.FindOneAndReplace(ctx, filter, replacement, opts...)
 	tried.ended(foundNone(res, given(opts).Upsert))
 	return res
@@ -96,8 +91,7 @@ func (c Collection) FindOneAndReplace(ctx context.Context, filter, replacement a
 
 // FindOneAndDelete deletes and returns one document. If a fence refuses it, nothing was written.
 func (c Collection) FindOneAndDelete(ctx context.Context, filter any, opts ...options.Lister[options.FindOneAndDeleteOptions]) *mongo.SingleResult {
-	tried := c.counted(ctx)
-	tried.begins()
+	tried := c.begins(ctx)
 	res := c.Collection.FindOneAndDelete(ctx, filter, opts...)
 	tried.ended(foundNone(res, nil))
 	return res
@@ -105,8 +99,7 @@ func (c Collection) FindOneAndDelete(ctx context.Context, filter any, opts ...op
 
 // InsertMany inserts documents. A refusal by a fence counts as whole if no document was inserted.
 func (c Collection) InsertMany(ctx context.Context, documents any, opts ...options.Lister[options.InsertManyOptions]) (*mongo.InsertManyResult, error) {
-	tried := c.counted(ctx)
-	tried.begins()
+	tried := c.begins(ctx)
 	res, err := c.Collection.InsertMany(ctx, documents, opts...)
 	// Otherwise some documents were inserted, and the operation stays counted as a write.
 	if res != nil && len(res.InsertedIDs) == 0 {
@@ -118,8 +111,7 @@ func (c Collection) InsertMany(ctx context.Context, documents any, opts ...optio
 // BulkWrite runs several operations. A refusal by a fence counts as whole if each operation writes
 // one document and none succeeded.
 func (c Collection) BulkWrite(ctx context.Context, models []mongo.WriteModel, opts ...options.Lister[options.BulkWriteOptions]) (*mongo.BulkWriteResult, error) {
-	tried := c.counted(ctx)
-	tried.begins()
+	tried := c.begins(ctx)
 	res, err := c.Collection.BulkWrite(ctx, models, opts...)
 	if res != nil && res.InsertedCount+res.MatchedCount+res.UpsertedCount+res.DeletedCount == 0 && (err == nil || singles(models)) {
 		tried.ended(err, res.Acknowledged)
@@ -129,8 +121,7 @@ func (c Collection) BulkWrite(ctx context.Context, models []mongo.WriteModel, op
 
 // UpdateMany updates all matching documents. A refusal by a fence never counts as whole.
 func (c Collection) UpdateMany(ctx context.Context, filter, update any, opts ...options.Lister[options.UpdateManyOptions]) (*mongo.UpdateResult, error) {
-	tried := c.counted(ctx)
-	tried.begins()
+	tried := c.begins(ctx)
 	res, err := c.Collection.UpdateMany(ctx, filter, update, opts...)
 	if err == nil {
 		tried.ended(nil, updatedNone(res))
@@ -140,8 +131,7 @@ func (c Collection) UpdateMany(ctx context.Context, filter, update any, opts ...
 
 // DeleteMany deletes all matching documents. A refusal by a fence never counts as whole.
 func (c Collection) DeleteMany(ctx context.Context, filter any, opts ...options.Lister[options.DeleteManyOptions]) (*mongo.DeleteResult, error) {
-	tried := c.counted(ctx)
-	tried.begins()
+	tried := c.begins(ctx)
 	res, err := c.Collection.DeleteMany(ctx, filter, opts...)
 	if err == nil {
 		tried.ended(nil, deletedNone(res))
@@ -153,7 +143,7 @@ func (c Collection) DeleteMany(ctx context.Context, filter any, opts ...options.
 // it counts as a write of many documents.
 func (c Collection) Aggregate(ctx context.Context, pipeline any, opts ...options.Lister[options.AggregateOptions]) (*mongo.Cursor, error) {
 	if writes(pipeline) {
-		c.counted(ctx).begins()
+		c.begins(ctx)
 	}
 	return c.Collection.Aggregate(ctx, pipeline, opts...)
 }

@@ -164,17 +164,23 @@ func (s *system) etcdBecomes(ctx context.Context, kvs []coord.KV) {
 	}
 }
 
+// mark reads the mark in the database of a version.
+func (s *system) mark(ctx context.Context, version string) (identity.Mark, error) {
+	var doc struct {
+		Mark identity.Mark
+	}
+	err := s.db[version].Collection("dbc_owner").FindOne(ctx, bson.D{{Key: "_id", Value: "namespace/" + s.name + "/" + version}}).Decode(&doc)
+	return doc.Mark, err
+}
+
 // awaitMarked waits until the databases say what the record says.
 func (s *system) awaitMarked(ctx context.Context, epoch uint64) {
 	s.t.Helper()
 	eventually(ctx, s.t, fmt.Sprintf("marks of epoch %d", epoch), func() error {
-		for version, db := range s.db {
-			var doc struct {
-				Mark struct{ Epoch uint64 }
-			}
-			err := db.Collection("dbc_owner").FindOne(ctx, bson.D{{Key: "_id", Value: "namespace/" + s.name + "/" + version}}).Decode(&doc)
-			if err != nil || doc.Mark.Epoch != epoch {
-				return fmt.Errorf("%s: epoch %d, %w", version, doc.Mark.Epoch, err)
+		for version := range s.db {
+			mark, err := s.mark(ctx, version)
+			if err != nil || mark.Epoch != epoch {
+				return fmt.Errorf("%s: epoch %d, %w", version, mark.Epoch, err)
 			}
 		}
 		return nil
@@ -191,14 +197,11 @@ func (s *system) awaitKept(ctx context.Context) {
 			return err
 		}
 		for _, ns := range d.Namespaces {
-			var doc struct {
-				Mark identity.Mark
-			}
-			err := s.db[ns.Version].Collection("dbc_owner").FindOne(ctx, bson.D{{Key: "_id", Value: "namespace/" + s.name + "/" + ns.Version}}).Decode(&doc)
+			mark, err := s.mark(ctx, ns.Version)
 			if err != nil {
 				return fmt.Errorf("%s: %w", ns.Version, err)
 			}
-			kept, err := doc.Mark.Deployment()
+			kept, err := mark.Deployment()
 			if err != nil {
 				return fmt.Errorf("%s: %w", ns.Version, err)
 			}

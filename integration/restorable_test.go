@@ -19,13 +19,12 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// restorable is a system, each version of which is on a server of its own that is restored from
-// backups, and what its application was told.
+// restorable is a system with a server for each version, which a test restores from backups.
 type restorable struct {
 	*system
 	t       *testing.T
 	servers map[string]*localmongo.Server
-	told    map[string]int64 // n by key, of all documents that are there
+	told    map[string]int64 // n by key, of each document that the servers acknowledged
 }
 
 const restorableDocs = 400
@@ -133,7 +132,7 @@ func (r *restorable) change(ctx context.Context, version string, n int64) {
 	}
 }
 
-// differs compares a collection with what the application was told.
+// differs compares a collection with the acknowledged documents.
 func (r *restorable) differs(ctx context.Context, c *mongo.Collection, told map[string]int64) error {
 	cur, err := c.Find(ctx, bson.D{})
 	if err != nil {
@@ -166,7 +165,7 @@ func (r *restorable) differs(ctx context.Context, c *mongo.Collection, told map[
 	return nil
 }
 
-// follows waits until the version that follows has what the application was told.
+// follows waits until the following version has the acknowledged documents.
 func (r *restorable) follows(ctx context.Context, version string) {
 	r.t.Helper()
 	eventually(ctx, r.t, version+" follows", func() error {
@@ -216,8 +215,7 @@ func (r *restorable) rebuilds(ctx context.Context, version string, after uint64)
 	})
 }
 
-// switches asks for the switch, and compares what is served after it with what the application was
-// told.
+// switches asks for the switch, and then compares the served documents with the acknowledged ones.
 func (r *restorable) switches(ctx context.Context, to string) {
 	r.t.Helper()
 	r.askSwitch(ctx)
@@ -237,8 +235,7 @@ func (r *restorable) askSwitch(ctx context.Context) {
 	})
 }
 
-// served waits for a switch, and compares what is served after it with what the application was
-// told.
+// served waits for a switch, and then compares the served documents with the acknowledged ones.
 func (r *restorable) served(ctx context.Context, to string) {
 	r.t.Helper()
 	r.await(ctx, "the switch to "+to, flipped(to))

@@ -11,8 +11,8 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// decides has an operator decide about the restored database of a version: first without a
-// confirmation, which says what the choice gives up and changes nothing.
+// decides has an operator decide about the restored database of a version. The first call has no
+// confirmation: the command names the records that the choice gives up, and changes nothing.
 func (r *restorable) decides(ctx context.Context, version, choice string, gives ...string) {
 	r.t.Helper()
 	r.await(ctx, "the restore of "+version+" is seen", func(d upgradestate.Deployment) bool {
@@ -44,8 +44,8 @@ func (r *restorable) decides(ctx context.Context, version, choice string, gives 
 	r.await(ctx, "nothing is left to be decided", func(d upgradestate.Deployment) bool { return upgradestate.RestoredLine(d) == "" })
 }
 
-// TestRestoredServed restores the database of the version that is served, in every phase: nothing
-// goes on before a person has decided, and what was decided is what there is.
+// TestRestoredServed restores the database of the served version in every phase. The upgrade goes on
+// only after an operator has decided, and both versions then have the chosen data.
 func TestRestoredServed(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -47,6 +47,9 @@ func TestDescribedTogether(t *testing.T) {
 			infos[i], err = b.Describe(t.Context(), record.KindSpec{Name: tok.Kind, Fixed: true}, tok.Name)
 			return err
 		})
+		if i == 0 { // the first round is under way before anybody else could join it
+			storetest.WaitFor(t, func() bool { return lists.Load() == 1 })
+		}
 	}
 	storetest.WaitFor(t, func() bool {
 		asked := b.ListRounds().Waiting()
@@ -56,7 +59,7 @@ func TestDescribedTogether(t *testing.T) {
 	queued := func(n int) func() bool {
 		return func() bool { return b.IndexReads() == n }
 	}
-	storetest.WaitFor(t, queued(kinds-conn.LooksAtOnce))
+	storetest.WaitFor(t, func() bool { return reads.Load() == conn.LooksAtOnce && queued(kinds-conn.LooksAtOnce)() })
 	var builds []record.Hindrance
 	g.Go(func() (err error) { builds, err = b.Hindrances(t.Context(), toks); return err })
 	storetest.WaitFor(t, queued(kinds)) // those that are being read are read again, the others are shared

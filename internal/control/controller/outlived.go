@@ -75,8 +75,15 @@ func (w recordWatch) lookForRecord(ctx context.Context, seen int64) (revision in
 	}
 	// The incarnation is unique to each created record. It reveals a new record with the same name.
 	_, incarnation, err := w.deployment.LoadBeat(bounded, d.CurrentVersion)
-	if err == nil && incarnation != w.incarnation {
-		return 0, outlivedOther, nil
+	if err != nil || incarnation == w.incarnation {
+		return d.Revision, "", err
 	}
-	return d.Revision, "", err
+	// etcd may have been emptied since the first read. Then there is no other record.
+	switch _, err := w.deployment.Get(bounded); {
+	case errors.Is(err, deployment.ErrNotFound):
+		return 0, outlivedGone, nil
+	case err != nil:
+		return 0, "", err
+	}
+	return 0, outlivedOther, nil
 }

@@ -23,10 +23,12 @@ type Indexer interface {
 	// changeStreamPreAndPostImages. It does not change options of a managed kind. Idempotent.
 	// ErrConflict: the collection is fenced by a validator, so its options belong to the fence.
 	Reshape(ctx context.Context, tok Token, kind KindSpec, drop []string) error
-	// Expire sets the seconds after which TTL indexes delete records, by index name. It returns nil
-	// once the server confirms the change. NeverExpires stops the deletes. Expire skips names
-	// without a TTL index.
-	Expire(ctx context.Context, tok Token, seconds map[string]int64) error
+	// Expire sets the seconds after which TTL indexes delete records, by index name. It returns a
+	// nil error once the server confirms the change. NeverExpires stops the deletes. Expire skips
+	// names without a TTL index. The result holds the seconds of each index right before the
+	// change, even if err is not nil: they may differ from what the caller read. If the answer of a
+	// change was lost, it holds the new seconds.
+	Expire(ctx context.Context, tok Token, seconds map[string]int64) (had map[string]int64, err error)
 }
 
 // NeverExpires is the expireAfterSeconds of a TTL index that must delete nothing.

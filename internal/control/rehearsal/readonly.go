@@ -71,8 +71,10 @@ func (readOnly) BuildIndexes(context.Context, record.Token, record.KindSpec) err
 func (readOnly) Reshape(context.Context, record.Token, record.KindSpec, []string) error {
 	return errReadOnly
 }
-func (readOnly) Require(context.Context, []record.Token, record.Label) error  { return errReadOnly }
-func (readOnly) Expire(context.Context, record.Token, map[string]int64) error { return errReadOnly }
+func (readOnly) Require(context.Context, []record.Token, record.Label) error { return errReadOnly }
+func (readOnly) Expire(context.Context, record.Token, map[string]int64) (map[string]int64, error) {
+	return nil, errReadOnly
+}
 func (readOnly) Identify(context.Context) (record.Identity, error) {
 	return record.Identity{}, errReadOnly
 }

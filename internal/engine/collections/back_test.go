@@ -142,13 +142,13 @@ func TestExpiryStoppedAfterAnAbort(t *testing.T) {
 	w.abort("u1")
 	w.check(w.keep.recheckExpiry(ctx))
 	w.want("aborted", "v1", seconds{"at_1": 60}, nil)
-	w.check(w.db["v1"].Expire(ctx, w.token("v1"), seconds{"at_1": record.NeverExpires}))
+	w.expire("v1", seconds{"at_1": record.NeverExpires})
 	w.check(w.keep.recheckExpiry(ctx))
 	w.want("stopped by the application", "v1", seconds{"at_1": record.NeverExpires}, nil)
 
 	// A process that read the record before the abort, and sleeps over it, stops the index late: its
 	// note stays, and the index goes on.
-	w.check(w.db["v1"].Expire(ctx, w.token("v1"), seconds{"at_1": 60}))
+	w.expire("v1", seconds{"at_1": 60})
 	w.check(w.keep.StopExpiry(ctx, d))
 	w.want("stopped late", "v1", seconds{"at_1": record.NeverExpires}, seconds{"at_1": 60})
 	w.check(w.keep.recheckExpiry(ctx))
@@ -172,8 +172,8 @@ func TestDifferencesAreNamed(t *testing.T) {
 	w.check(err)
 	spec.Shape.Indexes = []bson.Raw{raw}
 	w.check(w.db["v2"].BuildIndexes(t.Context(), w.token("v2"), spec))
-	w.check(w.db["v2"].Expire(t.Context(), w.token("v2"), seconds{"at_1": 5}))
-	w.check(w.db["v1"].Expire(t.Context(), w.token("v1"), seconds{"at_1": 70}))
+	w.expire("v2", seconds{"at_1": 5})
+	w.expire("v1", seconds{"at_1": 70})
 	options, err := bson.Marshal(bson.D{{Key: "validator", Value: bson.D{{Key: "n", Value: bson.D{{Key: "$exists", Value: true}}}}}})
 	w.check(err)
 	w.check(w.db["v1"].Reshape(t.Context(), w.token("v1"), record.KindSpec{Name: shapeKind, Fixed: true, Shape: record.Shape{Options: options}}, []string{"gone_1"}))

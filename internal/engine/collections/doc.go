@@ -67,7 +67,7 @@ type Deployments interface {
 type Database interface {
 	Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error)
 	BuildIndexes(ctx context.Context, tok record.Token, kind record.KindSpec) error
-	Expire(ctx context.Context, tok record.Token, seconds map[string]int64) error
+	Expire(ctx context.Context, tok record.Token, seconds map[string]int64) (had map[string]int64, err error)
 	Reshape(ctx context.Context, tok record.Token, kind record.KindSpec, drop []string) error
 }
 

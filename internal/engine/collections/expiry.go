@@ -92,7 +92,7 @@ func (m *Maintainer) start(ctx context.Context, ns upgradestate.Namespace, revis
 		if err != nil {
 			return err
 		}
-		if err := m.changeExpiry(ctx, ns.Version, k, stopped(info.Shape, k.Expiry)); err != nil {
+		if err := m.startKind(ctx, ns.Version, k, info.Shape); err != nil {
 			return err
 		}
 		// together runs the kinds at the same time.
@@ -111,6 +111,20 @@ func (m *Maintainer) start(ctx context.Context, ns upgradestate.Namespace, revis
 	return errors.Join(err, forgetErr)
 }
 
+// startKind restarts the stopped TTL indexes of a kind. An application may change one after its shape
+// was read. Its seconds win, so startKind puts them back.
+func (m *Maintainer) startKind(ctx context.Context, version string, k upgradestate.Kind, shape record.Shape) error {
+	next := stopped(shape, k.Expiry)
+	read := never(next)
+	var errs []error
+	for len(next) > 0 {
+		between, err := m.changeExpiry(ctx, version, k, read, next)
+		errs = append(errs, err)
+		read, next = next, between
+	}
+	return errors.Join(errs...)
+}
+
 // stop notes the expiry of a version's running TTL indexes and then stops them.
 func (m *Maintainer) stop(ctx context.Context, d upgradestate.Deployment, version string) error {
 	ns, _ := d.Namespace(version)
@@ -126,10 +140,7 @@ func (m *Maintainer) stop(ctx context.Context, d upgradestate.Deployment, versio
 		}
 		// Notes first, in every branch below: a stopped index without a note stays stopped for
 		// good.
-		never := maps.Clone(running)
-		for name := range never {
-			never[name] = record.NeverExpires
-		}
+		still := never(running)
 		if version != d.CurrentVersion {
 			// For the previous version and for a target, the record already has the expiry: from
 			// the switch, or from the declaration. Do not overwrite it.
@@ -137,21 +148,26 @@ func (m *Maintainer) stop(ctx context.Context, d upgradestate.Deployment, versio
 			if err := m.noteExpiry(ctx, d, version, k.Kind, running); err != nil {
 				return err
 			}
-			return m.changeExpiry(ctx, version, k, never)
+			_, err := m.changeExpiry(ctx, version, k, nil, still)
+			return err
 		}
 		note := upgradestate.AnnounceExpiry{Version: version, Kind: k.Kind, Expiry: running, Noted: k.Expiry}
 		if _, err := m.Deployments.Apply(ctx, note); err != nil {
 			return fmt.Errorf("record TTL indexes of %s/%s: %w", version, k.Kind, err)
 		}
-		if err := m.changeExpiry(ctx, version, k, never); err != nil {
-			return err
-		}
+		between, changed := m.changeExpiry(ctx, version, k, running, still)
 		// If this process paused before the change, the switch may be over and the note removed.
-		// Write it again.
+		// Write it again. An application may also have changed an index since its shape was read.
+		// Its seconds are the ones to restart with.
+		note.Noted = overlaid(k.Expiry, running)
+		note.Expiry = overlaid(running, between)
+		if changed != nil && len(between) == 0 {
+			return changed
+		}
 		if _, err := m.Deployments.Apply(ctx, note); err != nil {
 			return fmt.Errorf("record TTL indexes of %s/%s again: %w", version, k.Kind, err)
 		}
-		return nil
+		return changed
 	})
 }
 
@@ -199,16 +215,39 @@ func (m *Maintainer) noteExpiry(ctx context.Context, d upgradestate.Deployment, 
 	return nil
 }
 
-// changeExpiry changes TTL indexes of a kind at the place in the record.
-func (m *Maintainer) changeExpiry(ctx context.Context, version string, k upgradestate.Kind, seconds map[string]int64) error {
+// changeExpiry changes TTL indexes of a kind at the place in the record. between holds the indexes
+// that had other seconds than in read right before the change, with these seconds, even if err is not
+// nil.
+func (m *Maintainer) changeExpiry(ctx context.Context, version string, k upgradestate.Kind, read, seconds map[string]int64) (between map[string]int64, err error) {
 	if len(seconds) == 0 {
-		return nil
+		return nil, nil
 	}
-	if err := m.Database(version).Expire(ctx, syncer.TokenOf(k), seconds); err != nil {
-		return err
+	between, err = m.Database(version).Expire(ctx, syncer.TokenOf(k), seconds)
+	maps.DeleteFunc(between, func(name string, had int64) bool { return had == read[name] || had == seconds[name] })
+	if err != nil {
+		return between, err
 	}
 	m.Log.Info("changed TTL indexes", zap.String("version", version), zap.String("kind", k.Kind), zap.Any("seconds", seconds))
-	return nil
+	return between, nil
+}
+
+// never returns the given indexes with the seconds that stop them.
+func never(indexes map[string]int64) map[string]int64 {
+	out := make(map[string]int64, len(indexes))
+	for name := range indexes {
+		out[name] = record.NeverExpires
+	}
+	return out
+}
+
+// overlaid returns a copy of below with the entries of above.
+func overlaid(below, above map[string]int64) map[string]int64 {
+	out := maps.Clone(below)
+	if out == nil {
+		out = map[string]int64{}
+	}
+	maps.Copy(out, above)
+	return out
 }
 
 // describePlace describes a kind at the place in the record. If another collection is there, the

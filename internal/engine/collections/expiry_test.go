@@ -1,6 +1,7 @@
 package collections
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -204,6 +205,70 @@ func ttlIndex(field string, seconds int64) bson.D {
 
 type seconds = map[string]int64
 
+// expire has somebody else change TTL indexes of a version.
+func (w *shapeWorld) expire(version string, to seconds) {
+	w.t.Helper()
+	_, err := w.db[version].Expire(w.t.Context(), w.token(version), to)
+	w.check(err)
+}
+
+// hastyApplication is a database whose application changes TTL indexes right before the controller
+// does, once. The controller's change then reports an error, if there is one.
+type hastyApplication struct {
+	Database
+	to  seconds
+	err error
+}
+
+func (h *hastyApplication) Expire(ctx context.Context, tok record.Token, to map[string]int64) (map[string]int64, error) {
+	if h.to == nil {
+		return h.Database.Expire(ctx, tok, to)
+	}
+	if _, err := h.Database.Expire(ctx, tok, h.to); err != nil {
+		return nil, err
+	}
+	h.to = nil
+	had, err := h.Database.Expire(ctx, tok, to)
+	return had, errors.Join(err, h.err)
+}
+
+// TestExpiryChangedMeanwhile: what an application makes of a TTL index between a controller's look and
+// its change is not lost: neither when the controller stops the index before a switch nor when it
+// starts it again.
+func TestExpiryChangedMeanwhile(t *testing.T) {
+	t.Parallel()
+	w := newShapeWorld(t, ttlIndex("at", 60), ttlIndex("seen", 5))
+	ctx := t.Context()
+	between := func(to seconds, err error) { w.at["v1"] = &hastyApplication{w.db["v1"], to, err} }
+	d := w.ready(w.begin("u1"))
+	between(seconds{"at_1": 70}, nil)
+	w.check(w.keep.StopExpiry(ctx, d))
+	w.want("stopped", "v1", seconds{"at_1": record.NeverExpires, "seen_1": record.NeverExpires}, seconds{"at_1": 70, "seen_1": 5})
+	w.abort("u1")
+	between(seconds{"at_1": 80}, nil)
+	w.check(w.keep.recheckExpiry(ctx))
+	w.want("started", "v1", seconds{"at_1": 80, "seen_1": 5}, nil)
+
+	// A change that fails may have been made all the same.
+	lost := errors.New("the primary has stepped down")
+	d = w.ready(w.begin("u2"))
+	between(seconds{"at_1": 90}, lost)
+	if err := w.keep.StopExpiry(ctx, d); !errors.Is(err, lost) {
+		t.Errorf("stopped in a failover: %v", err)
+	}
+	w.want("stopped in a failover", "v1", seconds{"at_1": record.NeverExpires, "seen_1": record.NeverExpires}, seconds{"at_1": 90, "seen_1": 5})
+	w.abort("u2")
+	between(seconds{"at_1": 100}, lost)
+	if err := w.keep.recheckExpiry(ctx); !errors.Is(err, lost) {
+		t.Errorf("started in a failover: %v", err)
+	}
+	if have := record.ExpiryOf(w.shape("v1")); !maps.Equal(have, seconds{"at_1": 100, "seen_1": 5}) {
+		t.Errorf("after a failover v1 deletes after %v", have)
+	}
+	w.check(w.keep.recheckExpiry(ctx))
+	w.want("started again", "v1", seconds{"at_1": 100, "seen_1": 5}, nil)
+}
+
 // TestExpiryBesideTheSwitch: TTL indexes delete in the version that is served, with the
 // seconds that they have there, and nowhere while a switch may begin.
 func TestExpiryBesideTheSwitch(t *testing.T) {
@@ -245,8 +310,7 @@ func TestExpiryBesideTheSwitch(t *testing.T) {
 	w.want("aborted", "v1", seconds{"at_1": 60}, nil)
 
 	// The application changes one index and makes another.
-	tok := record.Token{Kind: shapeKind, Name: shapeKind}
-	w.check(w.db["v1"].Expire(ctx, tok, seconds{"at_1": 90}))
+	w.expire("v1", seconds{"at_1": 90})
 	w.index(ttlIndex("seen", 5))
 	w.check(w.keep.recheckExpiry(ctx))
 	w.want("changed by the application", "v1", seconds{"at_1": 90, "seen_1": 5}, nil)
@@ -256,7 +320,7 @@ func TestExpiryBesideTheSwitch(t *testing.T) {
 	w.want("before the second switch", "v1", seconds{"at_1": record.NeverExpires, "seen_1": record.NeverExpires}, both)
 
 	// Somebody lets one go on behind our back.
-	w.check(w.db["v1"].Expire(ctx, tok, seconds{"seen_1": 5}))
+	w.expire("v1", seconds{"seen_1": 5})
 	if err := w.keep.CheckSealed(ctx, w.record()); !errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), "TTL index seen_1 of v1/sessions deletes after 5 s") {
 		t.Errorf("an index that deletes again: %v", err)
 	}

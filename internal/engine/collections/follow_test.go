@@ -96,7 +96,7 @@ func TestExpiryStoppedByTheApplication(t *testing.T) {
 	w.copied()
 	w.lacks("")
 	w.want("copied", "v2", seconds{"at_1": record.NeverExpires, "seen_1": record.NeverExpires}, seconds{"at_1": 60, "seen_1": 5})
-	w.check(w.db["v1"].Expire(t.Context(), w.token("v1"), seconds{"at_1": record.NeverExpires}))
+	w.expire("v1", seconds{"at_1": record.NeverExpires})
 	w.lacks("")
 	noted := seconds{"at_1": record.NeverExpires, "seen_1": 5}
 	w.want("stopped by the application", "v2", seconds{"at_1": record.NeverExpires, "seen_1": record.NeverExpires}, noted)
@@ -234,7 +234,7 @@ func TestExpiryFollowsAfterTheSwitch(t *testing.T) {
 	w.want("after the switch", "v1", seconds{"at_1": record.NeverExpires, "seen_1": record.NeverExpires, "mail_1": record.NeverExpires}, seconds{"at_1": 60, "seen_1": 5, "mail_1": 7})
 
 	w.reshape("v2", []string{"address_1"})
-	w.check(w.db["v2"].Expire(ctx, w.token("v2"), seconds{"seen_1": 500}))
+	w.expire("v2", seconds{"seen_1": 500})
 	w.check(w.keep.recheckExpiry(ctx))
 	w.want("changed in v2", "v1", seconds{"at_1": record.NeverExpires, "seen_1": record.NeverExpires, "mail_1": record.NeverExpires},
 		seconds{"at_1": 60, "seen_1": 500, "mail_1": record.NeverExpires})

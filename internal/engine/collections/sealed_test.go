@@ -61,7 +61,7 @@ func TestShapeChangedRightBeforeTheFence(t *testing.T) {
 		"target's index hidden":  {func(w *shapeWorld) { w.reshape("v2", []string{"n_1"}, hidden(plainIndex("n", false))) }, "index n_1 differs: it has hidden: true"},
 		"target's validator":     {func(w *shapeWorld) { w.validate("v2", "n") }, "its validator differs from the source"},
 		"TTL otherwise": {func(w *shapeWorld) {
-			w.check(w.db["v1"].Expire(w.t.Context(), w.token("v1"), seconds{"mail_1": 61}))
+			w.expire("v1", seconds{"mail_1": 61})
 		}, "TTL index mail_1 of v1/sessions deletes after 61 s"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -150,8 +150,12 @@ func (d *Database) BuildIndexes(ctx context.Context, tok record.Token, kind reco
 	return run(ctx, d, func(ns Space) error { return ns.BuildIndexes(ctx, tok, kind) })
 }
 
-func (d *Database) Expire(ctx context.Context, tok record.Token, seconds map[string]int64) error {
-	return run(ctx, d, func(ns Space) error { return ns.Expire(ctx, tok, seconds) })
+func (d *Database) Expire(ctx context.Context, tok record.Token, seconds map[string]int64) (had map[string]int64, err error) {
+	err = run(ctx, d, func(ns Space) error {
+		had, err = ns.Expire(ctx, tok, seconds)
+		return err
+	})
+	return had, err
 }
 
 func (d *Database) Reshape(ctx context.Context, tok record.Token, kind record.KindSpec, drop []string) error {

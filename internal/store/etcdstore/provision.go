@@ -217,8 +217,8 @@ func (s *Store) BuildIndexes(ctx context.Context, tok record.Token, kind record.
 }
 
 // Expire does nothing, because etcd has no indexes. It checks the token.
-func (s *Store) Expire(ctx context.Context, tok record.Token, _ map[string]int64) error {
-	return s.open(ctx, tok)
+func (s *Store) Expire(ctx context.Context, tok record.Token, _ map[string]int64) (map[string]int64, error) {
+	return nil, s.open(ctx, tok)
 }
 
 // Reshape does nothing, because etcd has no indexes and options. It checks the token.

@@ -180,8 +180,8 @@ func (n *Namespace) BuildIndexes(ctx context.Context, tok record.Token, kind rec
 	return doErr(ctx, n.inj, opOf(BuildIndexes, tok), func() error { return n.inner.BuildIndexes(ctx, tok, kind) })
 }
 
-func (n *Namespace) Expire(ctx context.Context, tok record.Token, seconds map[string]int64) error {
-	return doErr(ctx, n.inj, opOf(Expire, tok), func() error { return n.inner.Expire(ctx, tok, seconds) })
+func (n *Namespace) Expire(ctx context.Context, tok record.Token, seconds map[string]int64) (map[string]int64, error) {
+	return do(ctx, n.inj, opOf(Expire, tok), func() (map[string]int64, error) { return n.inner.Expire(ctx, tok, seconds) })
 }
 
 func (n *Namespace) Reshape(ctx context.Context, tok record.Token, kind record.KindSpec, drop []string) error {

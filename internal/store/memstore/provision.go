@@ -3,6 +3,7 @@ package memstore
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -171,14 +172,17 @@ func (s *Store) Reshape(ctx context.Context, tok record.Token, kind record.KindS
 }
 
 // Expire changes the specs of TTL indexes. This store never deletes by them.
-func (s *Store) Expire(ctx context.Context, tok record.Token, seconds map[string]int64) error {
+func (s *Store) Expire(ctx context.Context, tok record.Token, seconds map[string]int64) (map[string]int64, error) {
 	col, err := s.open(ctx, tok, s.resolve)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer s.cluster.mu.Unlock()
-	col.indexes = record.WithExpiry(record.Shape{Indexes: col.indexes}, seconds).Indexes
-	return nil
+	shape := record.Shape{Indexes: col.indexes}
+	had := record.ExpiryOf(shape)
+	maps.DeleteFunc(had, func(name string, _ int64) bool { _, changed := seconds[name]; return !changed })
+	col.indexes = record.WithExpiry(shape, seconds).Indexes
+	return had, nil
 }
 
 // Require sets the label that every later commit checks.

@@ -80,9 +80,10 @@ func indexOutdated(t *testing.T, b *bench) {
 	// Each command must fail without an effect under the old name.
 	spec := k.spec
 	spec.Shape = uniqueOn("mail")
+	_, expired := b.Namespace.Expire(t.Context(), k.tok, map[string]int64{"at_1": 5})
 	for name, err := range map[string]error{
 		"build":  b.Namespace.BuildIndexes(t.Context(), k.tok, spec),
-		"expire": b.Namespace.Expire(t.Context(), k.tok, map[string]int64{"at_1": 5}),
+		"expire": expired,
 		"drop":   b.Namespace.Reshape(t.Context(), k.tok, k.spec, []string{"at_1"}),
 	} {
 		if !errors.Is(err, record.ErrFenced) && !errors.Is(err, record.ErrNotFound) {
@@ -106,9 +107,13 @@ func indexExpiry(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *k
 	shape.Indexes = append(shape.Indexes, uniqueOn("mail").Indexes...)
 	k := mk(t, shape)
 	k.wantExpiry(t, map[string]int64{"at_1": 60})
-	for range 2 {
-		if err := b.Namespace.Expire(t.Context(), k.tok, map[string]int64{"at_1": record.NeverExpires, "mail_1": 5, "gone": 5}); err != nil {
+	for _, before := range []int64{60, record.NeverExpires} {
+		had, err := b.Namespace.Expire(t.Context(), k.tok, map[string]int64{"at_1": record.NeverExpires, "mail_1": 5, "gone": 5})
+		if err != nil {
 			t.Fatal(err)
+		}
+		if want := map[string]int64{"at_1": before}; !maps.Equal(had, want) {
+			t.Errorf("the indexes had %v before, want %v", had, want)
 		}
 		k.wantExpiry(t, map[string]int64{"at_1": record.NeverExpires})
 	}
@@ -121,8 +126,9 @@ func indexExpiry(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *k
 	}
 	k.wantExpiry(t, map[string]int64{"at_1": record.NeverExpires})
 	// The deletes can be resumed with other seconds.
-	if err := b.Namespace.Expire(t.Context(), k.tok, map[string]int64{"at_1": 7}); err != nil {
-		t.Fatal(err)
+	had, err := b.Namespace.Expire(t.Context(), k.tok, map[string]int64{"at_1": 7})
+	if want := map[string]int64{"at_1": record.NeverExpires}; err != nil || !maps.Equal(had, want) {
+		t.Fatalf("the indexes had %v before, want %v; %v", had, want, err)
 	}
 	k.wantExpiry(t, map[string]int64{"at_1": 7})
 }

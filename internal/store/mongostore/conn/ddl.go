@@ -163,19 +163,25 @@ func (n *Conn) Rename(ctx context.Context, from, to string) error {
 
 // Change sends a DDL command that waits only briefly for locks, with majority write concern.
 func (n *Conn) Change(ctx context.Context, db *mongo.Database, cmd bson.D) error {
+	_, err := n.changeWithin(ctx, db, cmd, LockWait)
+	return err
+}
+
+// ChangeReply is Change, but it also returns the server's reply. The reply is nil if none arrived.
+func (n *Conn) ChangeReply(ctx context.Context, db *mongo.Database, cmd bson.D) (bson.Raw, error) {
 	return n.changeWithin(ctx, db, cmd, LockWait)
 }
 
 // changeWithin is Change with another limit. The server counts the wait for locks, the operations and
 // the wait for a majority. The end of the latter is a write concern error.
-func (n *Conn) changeWithin(ctx context.Context, db *mongo.Database, cmd bson.D, limit time.Duration) error {
+func (n *Conn) changeWithin(ctx context.Context, db *mongo.Database, cmd bson.D, limit time.Duration) (bson.Raw, error) {
 	// Hide the deadline: the driver would add a maxTimeMS of its own for it.
 	timeless, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 	return db.RunCommand(timeless, append(cmd,
 		bson.E{Key: "writeConcern", Value: MajorityWithin(ConcernWait)},
-		bson.E{Key: "maxTimeMS", Value: limit.Milliseconds()})).Err()
+		bson.E{Key: "maxTimeMS", Value: limit.Milliseconds()})).Raw()
 }
 
 // ErrWholeServer marks a command that gave up waiting for the lock of the whole server.

@@ -23,7 +23,8 @@ func (n *Conn) ChangeWhole(ctx context.Context, cmd bson.D) error {
 	watching.Go(func() { n.killWhileWaiting(watch, id) })
 	defer watching.Wait()
 	defer stop()
-	return n.changeWithin(ctx, n.Admin(), append(cmd, bson.E{Key: "comment", Value: id}), DoneWait)
+	_, err := n.changeWithin(ctx, n.Admin(), append(cmd, bson.E{Key: "comment", Value: id}), DoneWait)
+	return err
 }
 
 // killWhileWaiting kills the transactions that hold up the lock of the whole server, as long as the

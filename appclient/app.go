@@ -23,9 +23,11 @@ type App struct {
 	memory      memory
 	id          string // of the registration
 	met         bool   // a controller answered; only start and then follow use it
-	written     moment // moment in the memory; only start and then follow use it
 	stop        context.CancelFunc
 	stopped     chan struct{} // closed at the end of follow
+	memoryTried chan struct{} // closed after the first attempt to write the memory
+	memoryEnded chan struct{} // closed at the end of keepMemory
+	opening     chan struct{} // has an element while MongoAt is called
 
 	mu      sync.Mutex
 	name    string       // of the deployment; empty: not known yet
@@ -35,8 +37,7 @@ type App struct {
 	writes  int           // in flight
 	idle    chan struct{} // closed when writes reaches 0; nil: nothing waits
 	closed  bool
-	opening sync.Mutex               // held while MongoAt is called
-	clients map[string]*mongo.Client // results of MongoAt by cluster; under opening
+	clients map[string]*mongo.Client // results of MongoAt by cluster
 	// cluster is the cluster of Mongo: the recognized one. If the first location comes from an older
 	// controller, without identities, it is the cluster of that location.
 	cluster    string
@@ -58,7 +59,8 @@ func Open(ctx context.Context, cfg Config) (*App, error) {
 		cfg: cfg, controllers: controllers, memory: memory{cfg.Memory, cfg.Deployment},
 		id:      "client-" + cfg.Application + "-" + strings.ToLower(rand.Text()[:16]),
 		name:    cmp.Or(cfg.Deployment, memory{file: cfg.Memory}.deploymentOf()),
-		changed: make(chan struct{}), stopped: make(chan struct{}), clients: map[string]*mongo.Client{}, recognized: map[string]bool{},
+		changed: make(chan struct{}), stopped: make(chan struct{}), memoryTried: make(chan struct{}), memoryEnded: make(chan struct{}),
+		opening: make(chan struct{}, 1), clients: map[string]*mongo.Client{}, recognized: map[string]bool{},
 	}
 	// Know a location before Open returns, so that the first call does not have to wait.
 	first, registered, err := a.start(ctx)
@@ -72,6 +74,9 @@ func Open(ctx context.Context, cfg Config) (*App, error) {
 		defer close(a.stopped)
 		a.follow(following, first, registered)
 	}()
+	go a.keepMemory(following)
+	// A process that ends soon after Open must have a memory all the same.
+	awaitMemory(ctx, a.memoryTried)
 	return a, nil
 }
 
@@ -88,7 +93,9 @@ func (a *App) Close(ctx context.Context) error {
 	drained := a.drained(ctx)
 	a.stop()
 	<-a.stopped
-	return errors.Join(drained, a.deregister(ctx))
+	gone := a.deregister(ctx)
+	awaitMemory(ctx, a.memoryEnded)
+	return errors.Join(drained, gone)
 }
 
 // Version returns the version that reads use now.

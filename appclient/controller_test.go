@@ -65,6 +65,9 @@ type controllerAPI struct {
 	stop   chan struct{} // ends calls that wait
 
 	loseAnswers atomic.Int32 // so many registrations more
+	refuses     error        // answer to each registration; nil: it registers
+	stands      atomic.Bool  // it answers no call, as a process that was stopped
+	gaveUp      atomic.Int32 // calls that ended while it stood still
 
 	mu    sync.Mutex
 	asked int // for the location, to have it at once
@@ -102,7 +105,23 @@ func (c *controllerAPI) end() {
 	}
 }
 
-func (c *controllerAPI) RegisterClient(_ context.Context, r *connect.Request[pb.RegisterClientRequest]) (*connect.Response[pb.RegisterClientResponse], error) {
+// still waits for the end of a call if the controller stands still.
+func (c *controllerAPI) still(ctx context.Context) error {
+	if !c.stands.Load() {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+	case <-c.stop:
+	}
+	c.gaveUp.Add(1)
+	return connect.NewError(connect.CodeUnavailable, errors.New("it stood still"))
+}
+
+func (c *controllerAPI) RegisterClient(ctx context.Context, r *connect.Request[pb.RegisterClientRequest]) (*connect.Response[pb.RegisterClientResponse], error) {
+	if err := errors.Join(c.still(ctx), c.refuses); err != nil {
+		return nil, err
+	}
 	if err := c.named(r.Msg.GetName()); err != nil {
 		return nil, err
 	}
@@ -116,7 +135,10 @@ func (c *controllerAPI) RegisterClient(_ context.Context, r *connect.Request[pb.
 	return connect.NewResponse(&pb.RegisterClientResponse{ClientId: id, TtlMs: r.Msg.GetTtlMs(), Location: c.location}), nil
 }
 
-func (c *controllerAPI) DeregisterClient(_ context.Context, r *connect.Request[pb.DeregisterClientRequest]) (*connect.Response[pb.DeregisterClientResponse], error) {
+func (c *controllerAPI) DeregisterClient(ctx context.Context, r *connect.Request[pb.DeregisterClientRequest]) (*connect.Response[pb.DeregisterClientResponse], error) {
+	if err := c.still(ctx); err != nil {
+		return nil, err
+	}
 	c.deployment.mu.Lock()
 	defer c.deployment.mu.Unlock()
 	delete(c.registered, r.Msg.GetClientId())
@@ -135,6 +157,9 @@ func (c *controllerAPI) GetLocation(ctx context.Context, r *connect.Request[pb.G
 	timeout := time.After(time.Duration(r.Msg.GetTimeoutMs()) * time.Millisecond)
 	for {
 		loc, news := c.get()
+		if err := c.still(ctx); err != nil {
+			return nil, err
+		}
 		if loc.GetRevision() > r.Msg.GetWaitRevision() {
 			return connect.NewResponse(loc), nil
 		}
@@ -144,13 +169,16 @@ func (c *controllerAPI) GetLocation(ctx context.Context, r *connect.Request[pb.G
 		case <-c.stop:
 			return nil, connect.NewError(connect.CodeUnavailable, errors.New("stopping"))
 		case <-timeout:
-			return connect.NewResponse(loc), nil
+			return connect.NewResponse(loc), c.still(ctx)
 		case <-news:
 		}
 	}
 }
 
-func (c *controllerAPI) AckHold(_ context.Context, r *connect.Request[pb.AckHoldRequest]) (*connect.Response[pb.AckHoldResponse], error) {
+func (c *controllerAPI) AckHold(ctx context.Context, r *connect.Request[pb.AckHoldRequest]) (*connect.Response[pb.AckHoldResponse], error) {
+	if err := c.still(ctx); err != nil {
+		return nil, err
+	}
 	c.acks <- r.Msg.GetAttempt()
 	return connect.NewResponse(&pb.AckHoldResponse{Acked: 1, Total: 1}), nil
 }

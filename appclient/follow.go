@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -23,63 +22,6 @@ const (
 	drainLook = 100 * time.Millisecond
 )
 
-// start registers, or uses the memory if no controller answers. It returns the index of the
-// controller that answered, and the time; zero if none did.
-func (a *App) start(ctx context.Context) (first int, registered time.Time, err error) {
-	bounded, cancel := context.WithTimeout(ctx, a.cfg.StartTimeout)
-	defer cancel()
-	wait := newBackOff()
-	var said []string // last answers, by controller
-	for {
-		var now []string
-		others := 0
-		for i, c := range a.controllers {
-			err := a.register(bounded, c)
-			if err == nil {
-				a.remember(ctx)
-				return i, time.Now(), nil
-			}
-			// No controller will answer differently, so fail now.
-			if permanent(err) {
-				return 0, time.Time{}, fmt.Errorf("register at %s: %w", c.address, err)
-			}
-			// One wrong address is tolerable while another controller may be right.
-			if errors.As(err, new(otherDeploymentError)) {
-				others++
-			}
-			now = append(now, c.address+": "+err.Error())
-		}
-		if others == len(a.controllers) {
-			return 0, time.Time{}, errors.New(strings.Join(now, "; ")) // time does not change their deployment
-		}
-		if said == nil || bounded.Err() == nil { // later errors only say that the time is over
-			said = now
-		}
-		if pause(bounded, wait) == nil {
-			continue
-		}
-		if ctx.Err() != nil {
-			return 0, time.Time{}, ctx.Err()
-		}
-		err := fmt.Errorf("no controller can be reached (%s)", strings.Join(said, "; "))
-		loc, why := a.memory.recall(ctx, a)
-		if why != nil {
-			return 0, time.Time{}, fmt.Errorf("%w, and %w", err, why)
-		}
-		a.cfg.Log.Warn("no controller can be reached: going on where the data was", slog.String("version", loc.GetVersion()))
-		return 0, time.Time{}, a.accept(loc)
-	}
-}
-
-// permanent reports whether every controller will give the same answer.
-func permanent(err error) bool {
-	switch connect.CodeOf(err) {
-	case connect.CodeInvalidArgument, connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeUnimplemented:
-		return true
-	}
-	return false
-}
-
 // holdID names one request to hold writes. Attempts count from 1 in each upgrade.
 type holdID struct {
 	upgrade string
@@ -92,6 +34,8 @@ func (a *App) follow(ctx context.Context, at int, registered time.Time) {
 	wait := newBackOff()
 	var acked holdID
 	var lost error // last logged error
+	leave := a.beside(ctx, at)
+	defer func() { leave() }()
 	for ctx.Err() == nil {
 		c := a.controllers[at%len(a.controllers)]
 		err := a.followOnce(ctx, c, &registered, &acked)
@@ -103,18 +47,27 @@ func (a *App) follow(ctx context.Context, at int, registered time.Time) {
 		if ctx.Err() != nil {
 			return
 		}
-		if lost == nil || lost.Error() != err.Error() {
-			a.cfg.Log.Warn("a controller does not answer; asking another one", slog.String("controller", c.address), slog.Any("error", err))
-		}
+		lost = a.warnOnce(c, err, lost)
 		// Register at the next controller. If the registration has expired, no acknowledgement of
 		// it is known there either, so send it again.
-		lost, registered, acked = err, time.Time{}, holdID{}
+		registered, acked = time.Time{}, holdID{}
 		at++
+		// The second call must wait at another controller than this one does now.
+		leave()
+		leave = a.beside(ctx, at)
 		// Pause after a full round, or after an error that the next controller may repeat.
 		if at%len(a.controllers) == 0 || connect.CodeOf(err) != connect.CodeUnavailable {
 			_ = pause(ctx, wait) // the loop checks ctx
 		}
 	}
+}
+
+// warnOnce logs the error of a controller, unless it is the last logged one. It returns the error.
+func (a *App) warnOnce(c controller, err, last error) error {
+	if last == nil || last.Error() != err.Error() {
+		a.cfg.Log.Warn("a controller does not answer; asking another one", slog.String("controller", c.address), slog.Any("error", err))
+	}
+	return err
 }
 
 // followOnce registers if due, acknowledges a hold, and waits for news.
@@ -126,6 +79,12 @@ func (a *App) followOnce(ctx context.Context, c controller, registered *time.Tim
 		}
 		*registered = time.Now()
 	}
+	return a.await(ctx, c, a.id, acked)
+}
+
+// await acknowledges a hold at a controller, and waits there for news. The id shows the controller
+// that the application is alive; empty: it need not know.
+func (a *App) await(ctx context.Context, c controller, id string, acked *holdID) error {
 	loc := a.where()
 	poll := min(a.cfg.TTL/3, longestPoll)
 	asked := holdID{loc.GetUpgradeId(), loc.GetAttempt()}
@@ -147,16 +106,12 @@ func (a *App) followOnce(ctx context.Context, c controller, registered *time.Tim
 	bounded, cancel := context.WithTimeout(ctx, poll+callTimeout)
 	defer cancel()
 	res, err := c.GetLocation(bounded, connect.NewRequest(&pb.GetLocationRequest{
-		Name: a.deployment(), ClientId: a.id, WaitRevision: loc.GetRevision(), TimeoutMs: int32(poll.Milliseconds()),
+		Name: a.deployment(), ClientId: id, WaitRevision: loc.GetRevision(), TimeoutMs: int32(poll.Milliseconds()),
 	}))
 	if err != nil {
 		return err
 	}
-	if err := a.accept(res.Msg); err != nil {
-		return err
-	}
-	a.remember(ctx)
-	return nil
+	return a.accept(res.Msg)
 }
 
 // ackHold acknowledges that writes are held. FailedPrecondition means that the controller no longer

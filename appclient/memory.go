@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -38,26 +39,63 @@ type remembered struct {
 // errMemoryMoved means that the memory is outdated.
 var errMemoryMoved = errors.New("the data is not where it was: a controller has to be reached")
 
-// remember stores the newest location if it is open. It only logs a failure, because the file is
-// for a later start that may never need it.
-func (a *App) remember(ctx context.Context) {
-	loc := a.where()
-	if a.memory.file == "" || loc.GetState() != pb.Location_OPEN || momentOf(loc) == a.written {
+// keepMemory stores each newest open location until ctx ends. It runs beside follow: a slow database
+// or MongoAt must not delay the acknowledgement of a hold. It stores one location at a time, and skips
+// those that newer ones have replaced.
+func (a *App) keepMemory(ctx context.Context) {
+	defer close(a.memoryEnded)
+	if a.memory.file == "" {
+		close(a.memoryTried)
 		return
 	}
-	// follow calls this between its calls to controllers, so a slow database must not hold it up.
+	var written moment // in the file; zero: a recalled location, or none
+	for first := true; ; first = false {
+		a.mu.Lock()
+		loc, changed := a.newest, a.changed
+		a.mu.Unlock()
+		if loc.GetState() == pb.Location_OPEN && momentOf(loc) != written && a.remember(ctx, loc) {
+			written = momentOf(loc)
+		}
+		if first {
+			close(a.memoryTried)
+		}
+		retry := time.NewTimer(longestPoll)
+		select {
+		case <-ctx.Done():
+			retry.Stop()
+			return
+		case <-changed:
+		case <-retry.C:
+		}
+		retry.Stop()
+	}
+}
+
+// awaitMemory waits for a stage of keepMemory, but never longer than remember may take. MongoAt or a
+// file system may stand still.
+func awaitMemory(ctx context.Context, stage <-chan struct{}) {
+	bound := time.NewTimer(callTimeout)
+	defer bound.Stop()
+	select {
+	case <-stage:
+	case <-ctx.Done():
+	case <-bound.C:
+	}
+}
+
+// remember stores a location and reports success. It only logs a failure, because the file is for a
+// later start that may never need it.
+func (a *App) remember(ctx context.Context, loc *pb.Location) bool {
 	bounded, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	ids, err := a.recognizedIdentities(bounded, loc)
 	if err == nil {
 		err = a.memory.write(a.deployment(), loc, ids)
 	}
-	switch {
-	case err == nil:
-		a.written = momentOf(loc)
-	case ctx.Err() == nil:
+	if err != nil && ctx.Err() == nil {
 		a.cfg.Log.Warn("cannot remember where the data is", slog.String("file", a.memory.file), slog.Any("error", err))
 	}
+	return err == nil
 }
 
 // recognizedIdentities is identities for a location whose data the client is known to reach.

@@ -103,30 +103,44 @@ func (a *App) enter(ctx context.Context) (Place, moment, error) {
 		a.mu.Lock()
 		// Take all three together: changed closes with the location after this one.
 		loc, changed, closed := a.newest, a.changed, a.closed
-		// Count the write in the same critical section as the check. Otherwise a hold could be
-		// acknowledged in between.
-		if !closed && loc.GetState() == pb.Location_OPEN {
-			a.writes++
-			a.mu.Unlock()
-			place, err := a.place(ctx, loc)
-			if err == nil {
-				err = a.recognize(ctx, place.Client, loc)
-			}
-			if err != nil {
-				a.leave()
-			}
-			return place, momentOf(loc), err
-		}
 		a.mu.Unlock()
 		if closed {
 			return Place{}, moment{}, errClosed
 		}
-		select {
-		case <-ctx.Done():
-			return Place{}, moment{}, fmt.Errorf("writes are held for a switch: %w", ctx.Err())
-		case <-changed:
+		if loc.GetState() != pb.Location_OPEN {
+			select {
+			case <-ctx.Done():
+				return Place{}, moment{}, fmt.Errorf("writes are held for a switch: %w", ctx.Err())
+			case <-changed:
+			}
+			continue
+		}
+		// Not counted yet: MongoAt may take long, and a hold must not wait for a write that has not
+		// begun.
+		place, err := a.place(ctx, loc)
+		if err == nil {
+			err = a.recognize(ctx, place.Client, loc)
+		}
+		if err != nil {
+			return Place{}, momentOf(loc), err
+		}
+		if a.count(loc) {
+			return place, momentOf(loc), nil
 		}
 	}
+}
+
+// count counts a write at a location, unless a newer one has replaced it or the App was closed.
+func (a *App) count(loc *pb.Location) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	// Count in the same critical section as the check. Otherwise a hold could be acknowledged in
+	// between.
+	if a.closed || a.newest != loc {
+		return false
+	}
+	a.writes++
+	return true
 }
 
 // leave ends a write, and wakes drained after the last one.
@@ -212,10 +226,17 @@ func (a *App) place(ctx context.Context, loc *pb.Location) (Place, error) {
 // clientAt returns the client of a location's cluster, from MongoAt or an earlier call of it.
 func (a *App) clientAt(ctx context.Context, loc *pb.Location) (*mongo.Client, error) {
 	key := clusterKey(loc)
+	if c := a.opened(key); c != nil {
+		return c, nil
+	}
 	// Not under mu: MongoAt may take long, and holds must be acknowledged meanwhile.
-	a.opening.Lock()
-	defer a.opening.Unlock()
-	if c := a.clients[key]; c != nil {
+	select {
+	case a.opening <- struct{}{}:
+		defer func() { <-a.opening }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("reach the data of %s: another call of MongoAt has not returned: %w", loc.GetVersion(), ctx.Err())
+	}
+	if c := a.opened(key); c != nil { // by the call that this one waited for
 		return c, nil
 	}
 	c, err := a.cfg.MongoAt(ctx, Where{
@@ -227,8 +248,17 @@ func (a *App) clientAt(ctx context.Context, loc *pb.Location) (*mongo.Client, er
 	if err != nil {
 		return nil, fmt.Errorf("reach the data of %s: %w", loc.GetVersion(), err)
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.clients[key] = c
 	return c, nil
+}
+
+// opened returns the client of a cluster if MongoAt has returned it; nil otherwise.
+func (a *App) opened(key string) *mongo.Client {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.clients[key]
 }
 
 // clusterKey identifies the cluster of a location.

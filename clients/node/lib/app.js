@@ -1,5 +1,6 @@
 // One process of an application, which follows its collections through switches.
 import { randomBytes } from 'node:crypto'
+import { setTimeout as timer } from 'node:timers/promises'
 import { Controllers } from './controllers.js'
 import { Attempt, during, see, watched, wroteNothing } from './collection.js'
 import { NotWrittenError, UnknownOutcomeError, mayHaveMoved } from './errors.js'
@@ -11,7 +12,7 @@ const longestPoll = 5000
 // How often the location is looked at while writes in flight do not end.
 const drainLook = 100
 
-// Errors that no controller will answer otherwise.
+// Answers of a controller that time does not change.
 const permanent = ['invalid_argument', 'unauthenticated', 'permission_denied', 'unimplemented']
 
 // A controller is one of another deployment.
@@ -36,7 +37,10 @@ export async function connect (options) {
 }
 
 export class App {
-  #options; #id; #met = false; #newest; #open; #writes = 0; #closed = false
+  #options; #id; #met = false; #newest; #open; #writes = 0
+  #closing = false // no call begins
+  #closed = false // no write reaches the database
+  #entering = new Set() // promises of the places of writes that wait for their client
   // The cluster of options.mongo as a client: the recognized one. If the first location comes from an
   // older controller, without identities, it is the cluster of that location.
   #cluster
@@ -44,10 +48,9 @@ export class App {
   #news = deferred() // resolved, and another one, with each newer location
   #idle = null // resolved when writes falls to 0, if somebody waits
   #clients = new Map() // of options.mongo as a function, by cluster
-  #written // moment of what is in the memory
   #stopping = new AbortController()
-  #stopped = deferred() // with it
   #following = Promise.resolve()
+  #remembering = Promise.resolve()
 
   constructor (options) {
     this.#options = complete(options)
@@ -158,15 +161,19 @@ export class App {
 
   /** Lets writes in flight end, and tells the controllers that the application is gone. */
   async close () {
-    if (this.#closed) return
-    this.#closed = true
+    if (this.#closing) return
+    this.#closing = true
     this.#tellNews()
+    // Writes that wait for their client may still begin. A function mongo may stand still.
+    await within(Promise.allSettled(this.#entering), Date.now() + callTimeout)
+    this.#closed = true
     while (this.#writes > 0) await this.#drained(1000)
     this.#stopping.abort()
-    this.#stopped.resolve()
+    this.#tellNews()
     await this.#following
     try {
       if (this.#met) await this.#anyOf(c => c.call('DeregisterClient', { clientId: this.#id }))
+      await within(this.#remembering, Date.now() + callTimeout)
     } finally {
       this.controllers.close()
     }
@@ -183,6 +190,8 @@ export class App {
     for (let wait = 10; ; wait = Math.min(2 * wait, 1000)) {
       said = []
       let others = 0
+      let refused = '' // code of a controller that refuses the application
+      let undecided = false // a controller answered otherwise, such as "stopping"
       for (const [i, c] of this.controllers.all.entries()) {
         try {
           await this.#register(c)
@@ -190,13 +199,16 @@ export class App {
           registered = Date.now()
           break
         } catch (err) {
-          if (permanent.includes(err.code)) throw err
-          if (err instanceof OtherDeploymentError) others++
+          if (permanent.includes(err.code)) refused = err.code
+          else if (err instanceof OtherDeploymentError) others++
+          else if (err.answered) undecided = true
           said.push(err.message)
         }
       }
       if (registered) break
       if (others === this.controllers.all.length) throw new Error(said.join('; ')) // time does not change whose they are
+      // One alone may not have read a new token yet.
+      if (refused && !undecided) throw Object.assign(new Error(said.join('; ')), { code: refused })
       if (Date.now() + wait > until) {
         let at
         try {
@@ -210,36 +222,87 @@ export class App {
       }
       await sleep(wait)
     }
-    await this.#remember()
     this.#following = this.#follow(first, registered)
+    const tried = deferred()
+    this.#remembering = this.#keepMemory(tried)
+    // A process that ends soon must have a memory all the same.
+    await within(tried.promise, Date.now() + callTimeout)
   }
 
   // follow keeps the registration and takes news of the location, at one controller after the other.
   async #follow (at, registered) {
+    const { signal } = this.#stopping
     const state = { registered, acked: '' }
     let lost = ''
     let wait = 10
-    while (!this.#stopping.signal.aborted) {
+    let leave = this.#beside(at)
+    while (!signal.aborted) {
       const c = this.controllers.all[at % this.controllers.all.length]
       try {
         await this.#followOnce(c, state)
         lost = ''
         wait = 10
       } catch (err) {
-        if (this.#stopping.signal.aborted) return
-        if (err.message !== lost) this.#options.log(`a controller does not answer; asking another one: ${err.message}`)
-        lost = err.message
+        if (signal.aborted) break
+        lost = this.#warnOnce(err, lost)
         // The next one holds the registration, and knows nothing of what was acknowledged if
         // that has ended meanwhile.
         state.registered = 0
         state.acked = ''
         at++
+        // The second call must wait at another controller than this one does now.
+        await leave()
+        leave = this.#beside(at)
         if (at % this.controllers.all.length === 0 || err.code !== 'unavailable') {
-          await within(this.#stopped.promise, Date.now() + wait)
+          await pause(wait, signal)
           wait = Math.min(2 * wait, 1000)
         }
       }
     }
+    await leave()
+  }
+
+  // beside waits for news at a second controller, while follow waits at the one with index at. That
+  // one may stand still: follow would notice this only after longestPoll and callTimeout, and a
+  // switch does not wait that long for an acknowledgement. It returns a function that ends it.
+  #beside (at) {
+    if (this.controllers.all.length === 1) return async () => {}
+    const leaving = new AbortController()
+    const watching = this.#watch(at, leaving.signal)
+    return () => {
+      leaving.abort()
+      return watching
+    }
+  }
+
+  // watch waits for news, and acknowledges holds, at any controller except the one with index at.
+  // Only follow registers, so its calls have no client id: a controller must not end the
+  // registration when watch breaks off.
+  async #watch (at, signal) {
+    const { all } = this.controllers
+    const state = { acked: '' }
+    let lost = ''
+    let wait = 10
+    for (let i = 0; !signal.aborted;) {
+      try {
+        await this.#await(all[(at + 1 + i % (all.length - 1)) % all.length], '', state, signal)
+        lost = ''
+        wait = 10
+      } catch (err) {
+        if (signal.aborted) return
+        lost = this.#warnOnce(err, lost)
+        state.acked = ''
+        i++
+        await pause(wait, signal)
+        wait = Math.min(2 * wait, 1000)
+      }
+    }
+  }
+
+  // warnOnce logs the error of a controller, unless it is the last logged one, and returns its message.
+  #warnOnce ({ message }, lost) {
+    if (message !== lost) this.#options.log(`a controller does not answer; asking another one: ${message}`)
+    return message
   }
 
   async #followOnce (c, state) {
@@ -250,13 +313,19 @@ export class App {
       await this.#register(c)
       state.registered = Date.now()
     }
+    await this.#await(c, this.#id, state, this.#stopping.signal)
+  }
+
+  // await acknowledges a hold at a controller, and waits there for news. The id shows the controller
+  // that the application is alive; empty: it need not know.
+  async #await (c, id, state, signal) {
     const location = this.#newest
-    let poll = Math.min(ttl / 3, longestPoll)
+    let poll = Math.min(this.#options.ttl / 3, longestPoll)
     const { upgradeId, attempt } = location
     const asked = `${upgradeId}/${attempt}` // attempts begin anew with each upgrade
     if (location.state === 'HOLD' && upgradeId && state.acked !== asked) {
       if (await this.#drained(drainLook)) {
-        await c.call('AckHold', { clientId: this.#id, upgradeId, attempt }).catch(err => {
+        await c.call('AckHold', { clientId: this.#id, upgradeId, attempt }, { signal }).catch(err => {
           if (err.code !== 'failed_precondition') throw err // else nobody waits for it any more
         })
         state.acked = asked
@@ -265,9 +334,7 @@ export class App {
       }
     }
     this.#accept(await c.call('GetLocation',
-      { clientId: this.#id, waitRevision: location.revision, timeoutMs: Math.ceil(poll) },
-      { timeout: poll + callTimeout, signal: this.#stopping.signal }))
-    await this.#remember()
+      { clientId: id, waitRevision: location.revision, timeoutMs: Math.ceil(poll) }, { timeout: poll + callTimeout, signal }))
   }
 
   async #register (c) {
@@ -314,34 +381,59 @@ export class App {
     news.resolve()
   }
 
-  async #remember () {
+  // keepMemory stores each newest open location, until close. It runs beside follow: a slow database or
+  // function mongo must not delay the acknowledgement of a hold. It stores one location at a time, and
+  // skips those that newer ones have replaced.
+  async #keepMemory (tried) {
     const { memory: file } = this.#options
-    const location = this.#newest
-    if (!file || location.state !== 'OPEN' || location.revision === '0') return
-    if (this.#written && !isNewer(location, this.#written)) return
+    let written = { epoch: 0, revision: 0 }
+    while (file && !this.#stopping.signal.aborted) {
+      const news = this.#news.promise
+      const location = this.#newest
+      let failed = false
+      if (location.state === 'OPEN' && isNewer(location, written)) {
+        failed = !await this.#remember(file, location)
+        if (!failed) written = momentOf(location)
+      }
+      tried.resolve()
+      await (failed ? pause(longestPoll, this.#stopping.signal) : news)
+    }
+    tried.resolve()
+  }
+
+  // remember tells whether it stored a location. The file is for a later start that may never need it.
+  async #remember (file, location) {
     try {
       const client = await this.#clientAt(location)
       await this.#recognize(client, location)
       await memory.write(file, this.controllers.deployment, location, await memory.identities(client, location))
-      this.#written = momentOf(location)
+      return true
     } catch (err) {
       this.#options.log(`cannot remember where the data is in ${file}: ${err.message}`)
+      return false
     }
   }
 
   // enter waits until writing is allowed, and returns where. Every enter that succeeds needs a leave.
   async #enter (until) {
     for (;;) {
-      if (this.#closed) throw new NotWrittenError('the application was closed')
+      if (this.#closing) throw new NotWrittenError('the application was closed')
       const location = this.#newest
       if (location.state === 'OPEN') {
-        this.#writes++
+        // Not counted yet: a function mongo may take long, and a hold must not wait for a write that
+        // has not begun.
+        const placing = this.#place(location)
+        this.#entering.add(placing)
         try {
-          return { place: await this.#place(location), seen: momentOf(location) }
+          const place = await placing
+          if (this.#closed || location !== this.#newest) continue
+          this.#writes++
+          return { place, seen: momentOf(location) }
         } catch (err) {
-          this.#leave()
           if (err instanceof OtherClusterError) return { stranger: err, seen: momentOf(location) }
           throw new NotWrittenError(err.message, err)
+        } finally {
+          this.#entering.delete(placing)
         }
       }
       if (!await within(this.#news.promise, until)) throw new NotWrittenError('writes are held for a switch, which has not ended')
@@ -360,7 +452,7 @@ export class App {
   // collections do not bear their names yet, and there reads would find nothing.
   async #readable (until) {
     for (;;) {
-      if (this.#closed) throw new Error('the application was closed')
+      if (this.#closing) throw new Error('the application was closed')
       if (this.#open) {
         const seen = momentOf(this.#newest)
         const location = this.#open
@@ -508,7 +600,10 @@ function deferred () {
   return { promise, resolve }
 }
 
-const sleep = ms => new Promise(resolve => setTimeout(resolve, ms))
+const sleep = ms => timer(ms)
+
+// pause is a sleep that a signal ends.
+const pause = (ms, signal) => timer(ms, undefined, { signal }).catch(() => {})
 
 // within tells whether a promise resolves until a time.
 async function within (promise, until) {

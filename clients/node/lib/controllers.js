@@ -104,10 +104,10 @@ class Controller {
     this.#used = certificates
   }
 
-  /** @returns {Promise<any>} the answer; an error has the code of the API, or 'unavailable'. */
+  /** @returns {Promise<any>} the answer; an error has the code of the API, or 'unavailable', and whether a controller answered it. */
   call (method, request, { timeout = callTimeout, signal } = {}) {
     return new Promise((resolve, reject) => {
-      const failed = (code, message) => reject(Object.assign(new Error(`${this.url.host}: ${method}: ${message}`), { code }))
+      const failed = (code, message, answered = false) => reject(Object.assign(new Error(`${this.url.host}: ${method}: ${message}`), { code, answered }))
       const body = JSON.stringify(this.of.deployment ? { name: this.of.deployment, ...request } : request)
       const headers = { 'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(body) }
       try {
@@ -140,7 +140,7 @@ class Controller {
           // null and texts are JSON as well, and an error that is thrown here would end the process.
           if (answer === null || typeof answer !== 'object') failed('unavailable', `status ${res.statusCode}, and no object: is it a controller?`)
           else if (res.statusCode === 200) resolve(answer)
-          else failed(answer.code ?? 'unavailable', answer.message ?? `status ${res.statusCode}`)
+          else failed(answer.code ?? 'unavailable', answer.message ?? `status ${res.statusCode}`, true)
         })
       })
       req.end(body)

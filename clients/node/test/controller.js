@@ -25,9 +25,10 @@ export class Deployment {
   }
 }
 
-/** Starts a controller; t ends it. It answers where the data is, to who does not wait for news, when ready says so. */
-export async function controller (t, deployment, { status, silent, ready = () => true } = {}) {
+/** Starts a controller; t ends it. It answers where the data is, to who does not wait for news, when ready says so. The first times answers are status. */
+export async function controller (t, deployment, { status, times = Infinity, silent, ready = () => true } = {}) {
   const unanswered = new Set() // of a silent one
+  const state = { stands: false, gaveUp: 0 } // it answers no call any more, as a process that was stopped; calls that ended so
   const server = http.createServer(async (req, res) => {
     if (silent) {
       const method = req.url.split('/').pop()
@@ -43,7 +44,12 @@ export async function controller (t, deployment, { status, silent, ready = () =>
       res.writeHead(code, { 'Content-Type': 'application/json' })
       res.end(JSON.stringify(body))
     }
-    if (status) return answer(status.body, status.code)
+    const still = () => {
+      if (state.stands) res.on('close', () => { state.gaveUp++ })
+      return state.stands
+    }
+    if (still()) return
+    if (status && times-- > 0) return answer(status.body, status.code)
     server.seen.push({ method, ...ask, authorization: req.headers.authorization })
     if (ask.name && deployment.location.deployment && !deployment.answersAnyName && ask.name !== deployment.location.deployment) {
       return answer({ code: 'not_found', message: 'there is no such deployment' }, 404)
@@ -69,6 +75,7 @@ export async function controller (t, deployment, { status, silent, ready = () =>
           })
         }
         while (!ask.waitRevision && !res.closed && !ready()) await new Promise(resolve => setTimeout(resolve, 2))
+        if (still()) return
         return answer(deployment.location)
     }
   })
@@ -77,7 +84,7 @@ export async function controller (t, deployment, { status, silent, ready = () =>
   await once(server, 'listening')
   const end = () => { server.closeAllConnections(); server.close() }
   t.after(end)
-  return { address: `127.0.0.1:${server.address().port}`, end, seen: server.seen, unanswered }
+  return { address: `127.0.0.1:${server.address().port}`, end, seen: server.seen, unanswered, state }
 }
 
 /** A client of a MongoDB that is never asked; an error that is inserted is thrown, as the server's. */

@@ -20,9 +20,68 @@ test('it follows at another controller', async t => {
   t.after(() => app.close().catch(() => {}))
   first.end()
   d.set(hold('v1', 2, 1))
-  await eventually('the acknowledgement', () => d.acks.length === 1)
+  await eventually('the acknowledgement', () => d.acks.length > 0) // maybe by both calls that wait
   d.set(at('v2', 3))
   assert.equal(await app.write(({ version }) => version), 'v2')
+})
+
+test('a controller that stands still hides neither a hold nor its end', async t => {
+  const d = new Deployment()
+  const all = [await controller(t, d), await controller(t, d), await controller(t, d)]
+  const app = await connect(options(...all))
+  t.after(() => { all[0].state.stands = false; return app.close().catch(() => {}) })
+  await eventually('its call for news', () => all[0].seen.some(s => s.method === 'GetLocation'))
+  all[0].state.stands = true
+  d.set(hold('v1', 2, 1))
+  await eventually('the acknowledgement', () => d.acks.length > 0)
+  d.set(at('v2', 3))
+  assert.equal(await app.write(({ version }) => version), 'v2')
+  assert.equal(all[0].state.gaveUp, 0, 'calls that it gave up before it knew')
+  const ids = all.map(c => c.seen.filter(s => s.method === 'GetLocation' && s.clientId).length > 0)
+  assert.deepEqual(ids, [true, false, false], 'controllers that have its id in a call for news')
+  assert.equal(d.registered.size, 1)
+})
+
+// A function mongo that never settles.
+const standing = () => {
+  const standing = () => { standing.calls++; return new Promise(() => {}) }
+  standing.calls = 0
+  return standing
+}
+
+test('it holds while the memory is written, and close does not wait for that', async t => {
+  const d = new Deployment()
+  d.set(hold('v1', 1, 1)) // nothing to remember yet: connect returns at once
+  const mongo = standing()
+  const app = await connect({ ...options(await controller(t, d)), mongo, memory: join(tmpdir(), 'never-written') })
+  await eventually('the first acknowledgement', () => d.acks.length === 1)
+  d.set(at('v1', 2))
+  await eventually('the memory', () => mongo.calls === 1)
+  d.set(hold('v1', 3, 2))
+  await eventually('the second acknowledgement', () => d.acks.at(-1) === 2)
+  await app.close()
+  assert.equal(d.registered.size, 0)
+  assert.equal(mongo.calls, 1)
+})
+
+test('it holds while a write opens a client, and close does not wait for that', async t => {
+  const d = new Deployment()
+  const mongo = standing()
+  const app = await connect({ ...options(await controller(t, d)), mongo })
+  app.write(() => assert.fail('it is run')).catch(() => {})
+  await eventually('the function', () => mongo.calls === 1)
+  d.set(hold('v1', 2, 1))
+  await eventually('the acknowledgement', () => d.acks.length === 1)
+  await app.close()
+  assert.equal(d.registered.size, 0)
+})
+
+test('a write that began before close is done', async t => {
+  const d = new Deployment()
+  const app = await connect({ ...options(await controller(t, d)), mongo: async () => mongo })
+  const wrote = app.write(({ version }) => version)
+  await app.close()
+  assert.equal(await wrote, 'v1')
 })
 
 test('a refused write asks all controllers, though the first stands still', async t => {
@@ -177,6 +236,20 @@ test('no controller at the start, and something remembered', async t => {
 test('what no controller will answer otherwise is an error at once', async t => {
   const refuses = await controller(t, new Deployment(), { status: { code: 401, body: { code: 'unauthenticated', message: 'who is it?' } } })
   await assert.rejects(connect(options(refuses)), /who is it\?/)
+})
+
+test('one refusal ends no start', async t => {
+  const d = new Deployment()
+  const refusing = (code, status = 401) => controller(t, new Deployment(), { status: { code: status, body: { code, message: 'refused' } } })
+  const late = await controller(t, d, { status: { code: 503, body: { code: 'unavailable', message: 'stopping' } }, times: 2 })
+  for (const others of [
+    [await refusing('unauthenticated'), await refusing('permission_denied', 403), await controller(t, d)],
+    [await refusing('invalid_argument', 400), late]
+  ]) {
+    await (await connect({ ...options(...others), startTimeout: 3_600_000 })).close()
+  }
+  const all = [nobody, await refusing('permission_denied', 403), await refusing('unauthenticated')]
+  await assert.rejects(connect({ ...options(...all), startTimeout: 3_600_000 }), e => /refused.*refused/.test(e.message) && e.code === 'unauthenticated')
 })
 
 test('answers that are no objects are errors', async t => {

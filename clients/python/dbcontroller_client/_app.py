@@ -27,7 +27,7 @@ log = logging.getLogger("dbcontroller_client")
 _LONGEST_POLL = 5.0
 # How often the location is looked at while writes in flight do not end.
 _DRAIN_LOOK = 0.1
-# Codes of errors that no controller will answer otherwise.
+# Codes of answers of a controller that time does not change.
 _PERMANENT = ("invalid_argument", "unauthenticated", "permission_denied", "unimplemented")
 
 
@@ -43,6 +43,44 @@ class Where:
 
 class _OtherClusterError(Exception):
     """A client does not reach the collections of a location."""
+
+
+class _StrangerError(Exception):
+    """A write would go to a client that does not reach the collections of a location."""
+
+    def __init__(self, why: _OtherClusterError, location: Location) -> None:
+        super().__init__(str(why))
+        self.location = location
+
+
+class _Waiter:
+    """A thread that waits for news at controllers, over a connection of its own."""
+
+    def __init__(self, run: "Callable[[_Waiter], None]") -> None:
+        self.stopping = threading.Event()
+        self.conn: Any = None
+        self._thread = threading.Thread(target=run, args=(self,), name="dbcontroller", daemon=True)
+        self._thread.start()
+
+    def disconnect(self) -> None:
+        if self.conn is not None:
+            self.conn.close()
+            self.conn = None
+
+    def end(self) -> None:
+        """Ends the call that waits for news. It does not wait for the thread."""
+        self.stopping.set()
+        sock = getattr(self.conn, "sock", None)
+        if sock is not None:
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # it has ended
+
+    def join(self) -> None:
+        while self._thread.is_alive():
+            self.end()  # again: it may only be connecting
+            self._thread.join(0.05)
 
 
 class Place:
@@ -135,14 +173,15 @@ class App:
         # older controller, without identities, it is the cluster of that location.
         self._cluster = ""
         self._recognized: Set[str] = set()  # clusters that a client is known to reach
-        self._opening = threading.Lock()  # guards clients
+        self._opening = threading.Lock()  # held while mongo is called
         self._clients: Dict[str, Any] = {}  # of mongo as a function, by cluster
         # Of start and then of the follower.
         self._met = False  # a controller
-        self._written: Optional[Tuple[int, int]] = None  # moment of what is in the memory
-        self._poll: Any = None  # the connection that waits for news
-        self._stopping = threading.Event()
-        self._follower: Optional[threading.Thread] = None
+        self._follower: Optional[_Waiter] = None
+        self._watcher: Optional[_Waiter] = None  # beside the follower, which starts and ends it
+        self._ended = threading.Event()  # nothing is remembered any more; set under changed
+        self._tried = threading.Event()  # the first time that something was to be remembered
+        self._remembering: Optional[threading.Thread] = None
 
     def __enter__(self) -> "App":
         return self
@@ -172,32 +211,24 @@ class App:
         until = time.monotonic() + (self._patience if patience is None else patience)
         wait = 0.01
         while True:
-            location = self._enter(until)
             attempt = Attempt()
-            began = time.monotonic()
-            self._here.writes = getattr(self._here, "writes", 0) + 1
-            stranger = None
             try:
-                try:
-                    place = self._place(location, attempt)
-                except _OtherClusterError as err:
-                    stranger = err
-                except Exception as err:
+                location, place = self._enter(until, attempt)
+            except _StrangerError as err:
+                if not self._passed(_moment(err.location), until) or time.monotonic() + wait > until:
                     raise NotWrittenError(f"nothing was written: {err}") from err
-                if stranger is None:
-                    try:
-                        return during(attempt, lambda: fn(place))
-                    except Exception as err:
-                        failure = err
-            finally:
-                self._here.writes -= 1
-                self._leave()
-            if stranger is not None:
-                if not self._passed(_moment(location), until) or time.monotonic() + wait > until:
-                    raise NotWrittenError(f"nothing was written: {stranger}") from stranger
                 time.sleep(wait)
                 wait = min(2 * wait, 1.0)
                 continue
+            began = time.monotonic()
+            self._here.writes = getattr(self._here, "writes", 0) + 1
+            try:
+                return during(attempt, lambda: fn(place))
+            except Exception as err:
+                failure = err
+            finally:
+                self._here.writes -= 1
+                self._leave()
             became = attempt.became(failure)
             if became == UNKNOWN:
                 raise UnknownOutcomeError(f"it is not known whether this was written: {failure}") from failure
@@ -244,13 +275,13 @@ class App:
         while True:
             location, seen = self._readable(until)
             try:
-                place = self._place(location, None)
+                place = self._place(location, None, until)
             except _OtherClusterError:
                 with self._changed:
                     switching = self._newest is not None and self._newest["state"] != "OPEN"
                 if switching:
                     # A fence may already hide the collections. Reads go on.
-                    place = self._place(location, None, recognize=False)
+                    place = self._place(location, None, until, recognize=False)
                 elif self._passed(seen, until) and time.monotonic() + wait <= until:
                     time.sleep(wait)
                     wait = min(2 * wait, 1.0)
@@ -292,10 +323,20 @@ class App:
             self._changed.notify_all()
             while self._writes > 0:
                 self._changed.wait()
-        self._stopping.set()
-        while self._follower is not None and self._follower.is_alive():
-            self._interrupt()  # again: it may only be connecting
-            self._follower.join(0.05)
+        if self._follower is not None:
+            self._follower.join()
+        if self._watcher is not None:
+            self._watcher.join()
+        with self._changed:
+            self._ended.set()
+            self._changed.notify_all()
+        try:
+            self._deregister()
+        finally:
+            if self._remembering is not None:
+                self._remembering.join(CALL_TIMEOUT)  # a database or the function mongo may stand still
+
+    def _deregister(self) -> None:
         if not self._met:
             return
         last: Optional[ControllerError] = None
@@ -318,6 +359,8 @@ class App:
         first, registered = 0, 0.0
         while not registered:
             said, others = [], 0
+            refused = ""  # code of a controller that refuses the application
+            undecided = False  # a controller answered otherwise, such as "stopping"
             for i, c in enumerate(self._controllers.all):
                 try:
                     self._register(c)
@@ -328,12 +371,16 @@ class App:
                     said.append(str(err))
                 except ControllerError as err:
                     if err.code in _PERMANENT:
-                        raise
+                        refused = err.code
+                    elif err.answered:
+                        undecided = True
                     said.append(str(err))
             if registered:
                 break
             if others == len(self._controllers.all):
                 raise ControllerError("not_found", "; ".join(said))  # time does not change whose they are
+            if refused and not undecided:  # one alone may not have read a new token yet
+                raise ControllerError(refused, "; ".join(said))
             if time.monotonic() + wait > until:
                 try:
                     at = memory.recall(self._memory, self._deployment, self._client_at)
@@ -344,43 +391,91 @@ class App:
                 break
             time.sleep(wait)
             wait = min(2 * wait, 1.0)
-        self._remember()
-        self._follower = threading.Thread(target=self._follow, args=(first, registered), name="dbcontroller", daemon=True)
-        self._follower.start()
+        self._follower = _Waiter(lambda w: self._follow(w, first, registered))
+        if self._memory:
+            self._remembering = threading.Thread(target=self._keep_memory, args=(self._memory,), name="dbcontroller-memory", daemon=True)
+            self._remembering.start()
+            # A process that ends soon must have a memory all the same.
+            with self._changed:
+                due = self._unwritten((0, 0)) is not None
+            if due:
+                self._tried.wait(CALL_TIMEOUT)
 
-    def _follow(self, at: int, registered: float) -> None:
+    def _follow(self, w: _Waiter, at: int, registered: float) -> None:
         """Keeps the registration and takes news of the location, at one controller after the other."""
         acked, lost, wait = "", "", 0.01
         every = self._controllers.all
-        conn = None
-        while not self._stopping.is_set():
+        self._watcher = self._beside(at)
+        while not w.stopping.is_set():
             c = every[at % len(every)]
-            conn = conn or c.connection()
-            self._poll = conn
             try:
-                registered, acked = self._follow_once(c, conn, registered, acked)
+                w.conn = w.conn or c.connection()
+                if not registered or time.monotonic() - registered > self._ttl / 3:
+                    self._register(c, w.conn)
+                    registered = time.monotonic()
+                acked = self._await(c, w.conn, self._id, acked)
                 lost, wait = "", 0.01
             except Exception as err:  # also what a wrong answer breaks: the thread goes on
-                conn.close()
-                conn = None
-                if self._stopping.is_set():
+                w.disconnect()
+                if w.stopping.is_set():
                     return
-                if str(err) != lost:
-                    log.warning("a controller does not answer; asking another one: %s", err)
                 # The next one holds the registration, and knows nothing of what was acknowledged if
                 # that has ended meanwhile.
-                lost, registered, acked = str(err), 0.0, ""
+                lost, registered, acked = self._warn_once(err, lost), 0.0, ""
                 at += 1
+                # The second call must wait at another controller than this one does now.
+                if self._watcher is not None:
+                    self._watcher.end()
+                self._watcher = self._beside(at)
                 if at % len(every) == 0 or getattr(err, "code", "") != "unavailable":
-                    self._stopping.wait(wait)
+                    w.stopping.wait(wait)
                     wait = min(2 * wait, 1.0)
-        if conn is not None:
-            conn.close()
+        w.disconnect()
 
-    def _follow_once(self, c: Any, conn: Any, registered: float, acked: str) -> Tuple[float, str]:
-        if not registered or time.monotonic() - registered > self._ttl / 3:
-            self._register(c, conn)
-            registered = time.monotonic()
+    def _beside(self, at: int) -> Optional[_Waiter]:
+        """Waits for news at a second controller, while the follower waits at the one with index at.
+
+        That one may stand still: the follower would notice this only after _LONGEST_POLL and
+        CALL_TIMEOUT, and a switch does not wait that long for an acknowledgement.
+        """
+        return _Waiter(lambda w: self._watch(w, at)) if len(self._controllers.all) > 1 else None
+
+    def _watch(self, w: _Waiter, at: int) -> None:
+        """Waits for news, and acknowledges holds, at any controller except the one with index at.
+
+        Only the follower registers, so its calls have no client id: a controller must not end the
+        registration when they break off.
+        """
+        acked, lost, wait, i = "", "", 0.01, 0
+        every = self._controllers.all
+        while not w.stopping.is_set():
+            c = every[(at + 1 + i % (len(every) - 1)) % len(every)]
+            try:
+                w.conn = w.conn or c.connection()
+                acked = self._await(c, w.conn, "", acked)
+                lost, wait = "", 0.01
+            except Exception as err:
+                w.disconnect()
+                if w.stopping.is_set():
+                    return
+                lost, acked = self._warn_once(err, lost), ""
+                i += 1
+                w.stopping.wait(wait)
+                wait = min(2 * wait, 1.0)
+        w.disconnect()
+
+    @staticmethod
+    def _warn_once(err: Exception, lost: str) -> str:
+        """Logs the error of a controller, unless it is the last logged one, and returns its text."""
+        if str(err) != lost:
+            log.warning("a controller does not answer; asking another one: %s", err)
+        return str(err)
+
+    def _await(self, c: Any, conn: Any, client_id: str, acked: str) -> str:
+        """Acknowledges a hold at a controller, and waits there for news. It returns what is acknowledged.
+
+        The id shows the controller that the application is alive; empty: it need not know.
+        """
         with self._changed:
             location = self._newest or {}
         poll = min(self._ttl / 3, _LONGEST_POLL)
@@ -399,20 +494,10 @@ class App:
             else:
                 poll = 0.001  # what it holds for may be over
         self._accept(c.call(
-            "GetLocation", {"clientId": self._id, "waitRevision": location["revision"], "timeoutMs": max(1, int(poll * 1000))},
+            "GetLocation", {"clientId": client_id, "waitRevision": location["revision"], "timeoutMs": max(1, int(poll * 1000))},
             timeout=poll + CALL_TIMEOUT, over=conn,
         ))
-        self._remember()
-        return registered, acked
-
-    def _interrupt(self) -> None:
-        """Ends the call that waits for news."""
-        sock = getattr(self._poll, "sock", None)
-        if sock is not None:
-            try:
-                sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # it has ended
+        return acked
 
     def _register(self, c: Any, conn: Any = None) -> None:
         answer = c.call("RegisterClient", {"application": self._application, "clientId": self._id, "ttlMs": int(self._ttl * 1000)}, over=conn)
@@ -442,18 +527,35 @@ class App:
                 self._open = location
             self._changed.notify_all()
 
-    def _remember(self) -> None:
-        with self._changed:
-            location = self._newest
-        if not self._memory or not location or location["state"] != "OPEN" or location["revision"] == "0" or self._written == _moment(location):
-            return
-        try:
-            client = self._client_at(location)
-            self._recognize(client, location)
-            memory.write(self._memory, self._controllers.deployment, location, memory.identities(client, location))
-            self._written = _moment(location)
-        except Exception as err:  # the file is for a start that may never come
-            log.warning("cannot remember where the data is in %s: %s", self._memory, err)
+    def _unwritten(self, written: Tuple[int, int]) -> Optional[Location]:
+        """The newest location, if it is open and newer than what is in the memory. Under changed."""
+        newest = self._newest
+        return newest if newest is not None and newest["state"] == "OPEN" and _moment(newest) > written else None
+
+    def _keep_memory(self, file: str) -> None:
+        """Stores each newest open location, until close.
+
+        It runs beside the follower: a slow database or function mongo must not delay the
+        acknowledgement of a hold. It stores one location at a time, and skips those that newer ones
+        have replaced.
+        """
+        written = (0, 0)
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._ended.is_set() or self._unwritten(written) is not None)
+                location = self._unwritten(written)
+            if self._ended.is_set() or location is None:
+                return
+            try:
+                client = self._client_at(location, time.monotonic() + CALL_TIMEOUT)
+                self._recognize(client, location)
+                memory.write(file, self._controllers.deployment, location, memory.identities(client, location))
+                written = _moment(location)
+            except Exception as err:  # the file is for a start that may never come
+                log.warning("cannot remember where the data is in %s: %s", file, err)
+            self._tried.set()
+            if written != _moment(location):
+                self._ended.wait(_LONGEST_POLL)
 
     def _check_process(self) -> None:
         """Refuses a forked process. It has no thread that follows, and no registration of its own.
@@ -463,20 +565,31 @@ class App:
         if os.getpid() != self._process:
             raise RuntimeError("this process was forked after connect: call connect in each process")
 
-    def _enter(self, until: float) -> Location:
+    def _enter(self, until: float, attempt: Attempt) -> Tuple[Location, Place]:
         """Waits until writing is allowed, and returns where. Each one that succeeds needs a _leave."""
         self._check_process()
-        with self._changed:
-            while True:
-                if self._closed:
-                    raise NotWrittenError("nothing was written: the application was closed")
-                if self._newest is not None and self._newest["state"] == "OPEN":
+        while True:
+            with self._changed:
+                while self._closed or self._newest is None or self._newest["state"] != "OPEN":
+                    if self._closed:
+                        raise NotWrittenError("nothing was written: the application was closed")
+                    left = until - time.monotonic()
+                    if left <= 0:
+                        raise NotWrittenError("nothing was written: writes are held for a switch, which has not ended")
+                    self._changed.wait(left)
+                location = self._newest
+            # Not counted yet: a function mongo may take long, and a hold must not wait for a write that
+            # has not begun.
+            try:
+                place = self._place(location, attempt, until)
+            except _OtherClusterError as err:
+                raise _StrangerError(err, location) from err
+            except Exception as err:
+                raise NotWrittenError(f"nothing was written: {err}") from err
+            with self._changed:
+                if not self._closed and self._newest is location:
                     self._writes += 1
-                    return self._newest
-                left = until - time.monotonic()
-                if left <= 0:
-                    raise NotWrittenError("nothing was written: writes are held for a switch, which has not ended")
-                self._changed.wait(left)
+                    return location, place
 
     def _leave(self) -> None:
         with self._changed:
@@ -527,8 +640,8 @@ class App:
         except ControllerError:
             return False
 
-    def _place(self, location: Location, attempt: Optional[Attempt], recognize: bool = True) -> Place:
-        client = self._client_at(location)
+    def _place(self, location: Location, attempt: Optional[Attempt], until: float, recognize: bool = True) -> Place:
+        client = self._client_at(location, until)
         if recognize:
             self._recognize(client, location)
         return Place(location["version"], client, location["kinds"], attempt)
@@ -567,18 +680,25 @@ class App:
     def _one_client(self) -> bool:
         return hasattr(type(self._mongo), "start_session")
 
-    def _client_at(self, location: Location) -> Any:
+    def _client_at(self, location: Location, until: Optional[float] = None) -> Any:
         cluster, hosts = location.get("cluster", ""), location.get("hosts", "")
         if self._one_client():
             # _recognize checks locations with identities.
             if not _identified(location) and cluster and self._cluster and cluster != self._cluster:
                 raise RuntimeError(f"the data of {location['version']} is in another cluster ({hosts}): give a function as mongo")
             return self._mongo
-        with self._opening:
-            key = _cluster_key(location)
+        key = _cluster_key(location)
+        if key in self._clients:
+            return self._clients[key]
+        # Not under changed: mongo may take long, and holds must be acknowledged meanwhile.
+        if not self._opening.acquire(timeout=-1 if until is None else max(0.0, until - time.monotonic())):
+            raise TimeoutError(f"reach the data of {location['version']}: another call of the function mongo has not returned")
+        try:
             if key not in self._clients:
                 self._clients[key] = self._mongo(Where(location["version"], location.get("database", ""), hosts, cluster))
             return self._clients[key]
+        finally:
+            self._opening.release()
 
 
 def _identified(location: Location) -> bool:

@@ -23,9 +23,10 @@ LONGEST_ANSWER = 16 << 20
 class ControllerError(Exception):
     """A controller refused a call, or did not answer ('unavailable')."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, answered: bool = False) -> None:
         super().__init__(message)
         self.code = code
+        self.answered = answered  # by a controller
 
 
 class OtherDeploymentError(Exception):
@@ -179,4 +180,4 @@ class Controller:
             raise ControllerError("unavailable", f"{self.name}: {method}: status {status}, and no JSON: is it a controller?") from None
         if status == 200:
             return answer
-        raise ControllerError(answer.get("code", "unavailable"), f"{self.name}: {method}: {answer.get('message', f'status {status}')}")
+        raise ControllerError(answer.get("code", "unavailable"), f"{self.name}: {method}: {answer.get('message', f'status {status}')}", True)

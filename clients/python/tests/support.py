@@ -48,8 +48,11 @@ class Server(ThreadingHTTPServer):
 
 
 class Controller:
-    def __init__(self, test, deployment, status=None, silent=False):
+    def __init__(self, test, deployment, status=None, times=None, silent=False):
+        """The first times answers are status; None: all."""
         self.seen = []
+        self.stands = False  # it answers no call any more, as a process that was stopped
+        self.gave_up = 0  # calls that ended so
         self.sockets = []
         self.ended = threading.Event()
         of = self
@@ -68,7 +71,15 @@ class Controller:
                 self.end_headers()
                 self.wfile.write(text)
 
+            def stands_still(self):
+                if of.stands:
+                    self.connection.recv(1)  # returns when the client closes the connection
+                    of.gave_up += 1
+                    self.close_connection = True
+                return of.stands
+
             def do_POST(self):
+                nonlocal times
                 of.sockets.append(self.connection)
                 if of.ended.is_set():  # end() may have looked at the connections before this one was there
                     self.close_connection = True
@@ -77,10 +88,13 @@ class Controller:
                 method = self.path.split("/")[-1]
                 of.seen.append({"method": method, "authorization": self.headers.get("Authorization"), **ask})
                 d = deployment
+                if self.stands_still():
+                    return None
                 if silent:
                     of.ended.wait()
                     return
-                if status:
+                if status and times != 0:
+                    times = times and times - 1
                     return self.answer(status[1], status[0])
                 of_deployment = d.location.get("deployment")
                 if ask.get("name") and of_deployment and not d.answers_any_name and ask["name"] != of_deployment:
@@ -102,6 +116,8 @@ class Controller:
                     if ask.get("waitRevision"):
                         d.changed.wait_for(lambda: int(d.location["revision"]) > int(ask["waitRevision"]) or of.ended.is_set(), ask["timeoutMs"] / 1000)
                     location = d.location
+                if self.stands_still():
+                    return None
                 return self.answer(location)
 
         self.server = Server(("127.0.0.1", 0), Handler)

@@ -426,9 +426,70 @@ class AtControllers(Case):
         app = self.connect(first, second)
         first.end()
         d.set(hold("v1", 2, 1))
-        eventually("the acknowledgement", lambda: d.acks == [1])
+        eventually("the acknowledgement", lambda: 1 in d.acks)  # maybe by both calls that wait
         d.set(at("v2", 3))
         self.assertEqual(app.write(lambda place: place.version), "v2")
+
+    def test_one_that_stands_still_hides_neither_a_hold_nor_its_end(self):
+        d = Deployment()
+        first, second, third = (Controller(self, d) for _ in range(3))
+        app = self.connect(first, second, third)
+        eventually("its call for news", lambda: any(s["method"] == "GetLocation" for s in first.seen))
+        first.stands = True
+        d.set(hold("v1", 2, 1))
+        eventually("the acknowledgement", lambda: 1 in d.acks)
+        d.set(at("v2", 3))
+        self.assertEqual(app.write(lambda place: place.version), "v2")
+        self.assertEqual(first.gave_up, 0, "calls that it gave up before it knew")
+        ids = [any(s["method"] == "GetLocation" and s["clientId"] for s in c.seen) for c in (first, second, third)]
+        self.assertEqual(ids, [True, False, False], "controllers that have its id in a call for news")
+        self.assertEqual(len(d.registered), 1)
+        first.stands = False
+
+    def standing(self):
+        """A function mongo that does not return until the test ends, and its calls."""
+        release, calls = threading.Event(), []
+        self.addCleanup(release.set)
+
+        def stand(where):
+            calls.append(where)
+            release.wait()
+            raise RuntimeError("it was released")
+
+        return stand, calls
+
+    def test_it_holds_while_the_memory_is_written_and_close_does_not_wait_for_that(self):
+        d = Deployment()
+        d.set(hold("v1", 1, 1))  # nothing to remember yet: connect returns at once
+        stand, calls = self.standing()
+        with tempfile.TemporaryDirectory() as folder:
+            app = self.connect(Controller(self, d), mongo=stand, memory=os.path.join(folder, "memory"))
+            eventually("the first acknowledgement", lambda: d.acks == [1])
+            d.set(at("v1", 2))
+            eventually("the memory", lambda: calls)
+            d.set(hold("v1", 3, 2))
+            eventually("the second acknowledgement", lambda: d.acks == [1, 2])
+            app.close()
+            self.assertEqual(d.registered, set())
+            self.assertEqual(len(calls), 1)
+
+    def test_it_holds_while_a_write_opens_a_client(self):
+        d = Deployment()
+        stand, calls = self.standing()
+        app = self.connect(Controller(self, d), mongo=stand)
+
+        def write():
+            with contextlib.suppress(NotWrittenError):
+                app.write(lambda place: self.fail("it is run"))
+
+        threading.Thread(target=write, daemon=True).start()
+        eventually("the function", lambda: calls)
+        d.set(hold("v1", 2, 1))
+        eventually("the acknowledgement", lambda: d.acks == [1])
+        # Another call waits for the same client only as long as its patience.
+        self.assertRaisesRegex(TimeoutError, "another call of the function mongo has not returned", app.read, lambda place: 1, patience=0)
+        app.close()
+        self.assertEqual(d.registered, set())
 
     def test_a_refused_write_asks_all_though_one_stands_still(self):
         d = Deployment()
@@ -608,6 +669,19 @@ class AtControllers(Case):
     def test_what_no_controller_will_answer_otherwise_is_an_error_at_once(self):
         with self.assertRaisesRegex(ControllerError, "who is it"):
             self.connect(Controller(self, Deployment(), status=(401, {"code": "unauthenticated", "message": "who is it?"})))
+
+    def test_one_refusal_ends_no_start(self):
+        d = Deployment()
+
+        def refusing(code, status=401):
+            return Controller(self, Deployment(), status=(status, {"code": code, "message": "refused"}))
+
+        late = Controller(self, d, status=(503, {"code": "unavailable", "message": "stopping"}), times=2)
+        for others in ([refusing("unauthenticated"), refusing("permission_denied", 403), Controller(self, d)], [refusing("invalid_argument", 400), late]):
+            self.connect(*others, start_timeout=3600).close()
+        with self.assertRaisesRegex(ControllerError, "refused.*refused") as raised:
+            self.connect(NOBODY, refusing("permission_denied", 403), refusing("unauthenticated"), start_timeout=3600)
+        self.assertEqual(raised.exception.code, "unauthenticated")
 
     def test_a_token_in_a_file(self):
         folder = tempfile.TemporaryDirectory()

@@ -21,7 +21,8 @@
 // An App registers with the controllers, which migrate the data. A switch therefore waits for it.
 // At their request the App holds its writes, and acknowledges when none is in flight. After the
 // switch it continues at the new place. Close deregisters it. Any controller will do; if one does
-// not answer, the App asks another. docs/application.md describes the protocol.
+// not answer, the App asks another. It waits for news at two controllers at once, so that one that
+// stands still hides no switch. docs/application.md describes the protocol.
 //
 // # Guarantees
 //

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/internal/base/closing"
 	"dbcontroller.dev/internal/engine/collections"
 	"dbcontroller.dev/internal/engine/identity"
 	"dbcontroller.dev/record"
@@ -35,6 +36,10 @@ func (b *beats) deal(ctx context.Context, pulse *identity.Pulse, db record.Names
 	if again := pulse.Look(ctx); !errors.As(again, &restored) {
 		return errors.Join(err, again)
 	}
+	// The answer ends the engine that found the restore, and ctx with it. Accept must still follow:
+	// once a rename has confirmed the answer, the next beat would begin another copy.
+	ctx, done := closing.Outlive(ctx)
+	defer done()
 	if dealt := b.restored(ctx, version, db, restored); dealt != nil {
 		return fmt.Errorf("%w: %w", restored, dealt)
 	}

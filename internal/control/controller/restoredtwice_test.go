@@ -24,43 +24,10 @@ func TestRestoreFoundTwice(t *testing.T) {
 		t.Run(restored, func(t *testing.T) {
 			t.Parallel()
 			ctx := t.Context()
-			store := deployment.New(memcoord.New(), "services/a/deployments/x", deployment.Config{})
-			d, err := store.Create(ctx, "v1", 2)
-			must(t, err)
-			namespaces, markers := map[string]record.Namespace{}, map[string]record.Marker{}
-			clusters := map[string]*memstore.Cluster{}
-			for _, v := range []string{"v1", "v2"} {
-				if v > restored {
-					break // no version follows v1
-				}
-				clusters[v] = memstore.NewCluster(memstore.Options{})
-				db := clusters[v].Open(v)
-				namespaces[v], markers[v] = db, db
-				id, err := identity.Enter(ctx, d, v, db, []string{"accounts"})
-				must(t, err)
-				ns, err := syncer.Provision(ctx, db, d, v, "mem:"+v, []record.KindSpec{{Name: "accounts"}}, func(string) record.FenceClass { return "" })
-				must(t, err)
-				must(t, identity.Take(ctx, d, v, db, ns.Kinds, nil))
-				ns.Identity = id
-				d, err = store.Apply(ctx, us.AnnounceNamespace{Namespace: ns})
-				must(t, err)
-			}
-			if restored == "v2" {
-				d, err = store.Apply(ctx, us.AnnounceAvailable{Available: us.Available{TargetVersion: "v2", TransformHash: "h", Precopied: true}})
-				must(t, err)
-			}
-			must(t, identity.Keeper{Deployments: store, Databases: markers}.Keep(ctx, d))
-			controller := func() *beats {
-				return &beats{
-					opts: &Options{}, deployment: store, connections: &connections{namespaces: namespaces}, log: zap.NewNop(),
-					pulses: pulses{dealing: make(chan struct{}, 1)},
-				}
-			}
-			a, b := controller(), controller()
-			must(t, a.lives(ctx, restored))
-			night := clusters[restored].Backup(func() {})
-			must(t, a.lives(ctx, restored))
-			clusters[restored].Restore(night, func() {})
+			w := newRestores(t, restored)
+			store, namespaces, clusters, d := w.store, w.namespaces, w.clusters, get(ctx, t, w.store)
+			a, b := w.controller(namespaces), w.controller(namespaces)
+			night := w.restore(t, a)
 
 			db := namespaces[restored]
 			pulse := a.pulses.get(a, restored, db)
@@ -94,6 +61,78 @@ func TestRestoreFoundTwice(t *testing.T) {
 				t.Error("the next restore began nothing")
 			}
 		})
+	}
+}
+
+// restores is a deployment whose database of one version is restored: the current v1, or v2, which
+// follows it.
+type restores struct {
+	restored   string
+	store      *deployment.Store
+	namespaces map[string]record.Namespace
+	clusters   map[string]*memstore.Cluster
+}
+
+func newRestores(t *testing.T, restored string) *restores {
+	t.Helper()
+	ctx := t.Context()
+	w := &restores{
+		restored, deployment.New(memcoord.New(), "services/a/deployments/x", deployment.Config{}),
+		map[string]record.Namespace{}, map[string]*memstore.Cluster{},
+	}
+	d, err := w.store.Create(ctx, "v1", 2)
+	must(t, err)
+	markers := map[string]record.Marker{}
+	for _, v := range []string{"v1", "v2"} {
+		if v > restored {
+			break // no version follows v1
+		}
+		w.clusters[v] = memstore.NewCluster(memstore.Options{})
+		db := w.clusters[v].Open(v)
+		w.namespaces[v], markers[v] = db, db
+		id, err := identity.Enter(ctx, d, v, db, []string{"accounts"})
+		must(t, err)
+		ns, err := syncer.Provision(ctx, db, d, v, "mem:"+v, []record.KindSpec{{Name: "accounts"}}, func(string) record.FenceClass { return "" })
+		must(t, err)
+		must(t, identity.Take(ctx, d, v, db, ns.Kinds, nil))
+		ns.Identity = id
+		d, err = w.store.Apply(ctx, us.AnnounceNamespace{Namespace: ns})
+		must(t, err)
+	}
+	if restored == "v2" {
+		d, err = w.store.Apply(ctx, us.AnnounceAvailable{Available: us.Available{TargetVersion: "v2", TransformHash: "h", Precopied: true}})
+		must(t, err)
+	}
+	must(t, identity.Keeper{Deployments: w.store, Databases: markers}.Keep(ctx, d))
+	return w
+}
+
+// controller returns the beats of one more controller.
+func (w *restores) controller(namespaces map[string]record.Namespace) *beats {
+	return &beats{
+		opts: &Options{}, deployment: w.store, connections: &connections{namespaces: namespaces}, log: zap.NewNop(),
+		pulses: pulses{dealing: make(chan struct{}, 1)},
+	}
+}
+
+// restore restores the database from a backup, which it returns. A controller has counted since.
+func (w *restores) restore(t *testing.T, b *beats) (night *memstore.Backup) {
+	t.Helper()
+	must(t, b.lives(t.Context(), w.restored))
+	night = w.clusters[w.restored].Backup(func() {})
+	must(t, b.lives(t.Context(), w.restored))
+	w.clusters[w.restored].Restore(night, func() {})
+	return night
+}
+
+// confirm does the renames that the record announces, as the driver does.
+func (w *restores) confirm(t *testing.T) {
+	t.Helper()
+	ns, _ := get(t.Context(), t, w.store).Namespace(w.restored)
+	for _, k := range ns.Kinds {
+		must(t, w.namespaces[w.restored].Fence(t.Context(), record.Fence{Class: record.FenceUUID, Token: syncer.TokenOf(k), To: k.Pending.To}))
+		_, err := w.store.Apply(t.Context(), us.Confirmed{Version: ns.Version, Kind: k.Kind, To: k.Pending.To})
+		must(t, err)
 	}
 }
 

@@ -49,7 +49,7 @@ func (n *Fences) applyOps(ctx context.Context, ops bson.A) error {
 	return applied(n.Change(ctx, n.Admin(), bson.D{{Key: "applyOps", Value: ops}}))
 }
 
-// applyWhole is applyOps for operations that free a kind's name between two of them. It kills
+// applyWhole is applyOps for operations between which a kind's name is free or wrong. It kills
 // transactions that hold the lock up.
 func (n *Fences) applyWhole(ctx context.Context, ops bson.A) error {
 	return applied(n.ChangeWhole(ctx, bson.D{{Key: "applyOps", Value: ops}}))

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/zap"
@@ -54,7 +55,7 @@ func (n *Fences) upholdView(ctx context.Context, f record.Fence, known []string)
 		return found, err
 	}
 	// First without the gate: most checks find the fence intact, and a gate locks the server.
-	if err := n.openGate(ctx, f); err != nil {
+	if err := n.openGateNow(ctx, f); err != nil {
 		return nil, unlessUnfenced(err)
 	}
 	// Drop the gate even if ctx has ended, or it would stay until the fence is removed.
@@ -73,12 +74,46 @@ func (n *Fences) upholdView(ctx context.Context, f record.Fence, known []string)
 	}
 	b, err := n.putBack(ctx, f, at)
 	if err != nil {
-		return nil, unlessUnfenced(err)
+		return nil, unlessUnfenced(errors.Join(err, n.putBackAgain(ctx, f, known)))
 	}
 	if b.What == "" {
 		return found, nil
 	}
 	return append(found, b), nil
+}
+
+// gateLimit bounds the wait of one check for the gate of a fence that does not stand.
+const gateLimit = 5 * time.Second
+
+// openGateNow is openGate for a fence that does not stand. Writes pass it meanwhile, so transactions
+// that hold up the lock of the whole server do not delay the repair. They are killed as for a fence.
+func (n *Fences) openGateNow(ctx context.Context, f record.Fence) error {
+	// Other fences wait for this check, and the lock may be held by something else than a transaction.
+	ctx, cancel := context.WithTimeout(ctx, gateLimit)
+	defer cancel()
+	return n.UntilDone(ctx, n.Name+"."+f.Token.Kind, func(ctx context.Context) error {
+		err := n.openGate(ctx, f)
+		if err != nil && !conn.HeldUp(err) {
+			return conn.Permanent(err) // the next check tries again
+		}
+		return err
+	})
+}
+
+// putBackAgain repairs a fence once more after a repair that failed. The server can end a repair
+// halfway, and the kind's name is free then. Inserts would pass the fence until the next check.
+// Callers report the first error anyway, since the next check finds what was set aside.
+func (n *Fences) putBackAgain(ctx context.Context, f record.Fence, known []string) (err error) {
+	// An insert can take the name after the look, and the server then makes no view and reports success.
+	// That happens once, since later inserts find its collection.
+	for range 2 {
+		_, at, lookErr := n.standing(ctx, f)
+		if lookErr != nil || at.stands(f, known) {
+			return lookErr
+		}
+		_, err = n.putBack(ctx, f, at)
+	}
+	return err
 }
 
 // stood is the state of a view fence.
@@ -199,6 +234,11 @@ func (at stood) lifted(f record.Fence) (b record.Breach, silent bool) {
 
 // putBack restores a fence that does not stand. Each command passes the gate. It returns no breach
 // if nobody lifted the fence.
+//
+// Some repairs free the kind's name between two operations, and in the others it is free or wrong
+// already. So they are sent like the fence itself (applyWhole). Their time limit does not run out while
+// they wait for their lock, and they kill the transactions that hold it up. Clients retry those
+// transactions, but an insert that passes the fence is acknowledged and not in the served version.
 func (n *Fences) putBack(ctx context.Context, f record.Fence, found stood) (record.Breach, error) {
 	own, at := f.Token.Kind, found.under
 	on := found.name
@@ -211,11 +251,11 @@ func (n *Fences) putBack(ctx context.Context, f record.Fence, found stood) (reco
 	switch {
 	case at == nil:
 		// A faster insert creates a collection, which the next check finds.
-		return lifted, n.applyOps(ctx, bson.A{gate, n.viewOp(own, on, f.To), n.movedOp(own)})
+		return lifted, n.applyWhole(ctx, bson.A{gate, n.viewOp(own, on, f.To), n.movedOp(own)})
 	case found.halfMoved(f):
-		return lifted, n.applyOps(ctx, append(bson.A{gate}, n.repointOps(own, on, f.To)...))
+		return lifted, n.applyWhole(ctx, append(bson.A{gate}, n.repointOps(own, on, f.To)...))
 	case at.Type == "view":
-		return lifted, n.applyOps(ctx, bson.A{gate, n.unviewOp(own), n.viewOp(own, on, f.To)})
+		return lifted, n.applyWhole(ctx, bson.A{gate, n.unviewOp(own), n.viewOp(own, on, f.To)})
 	case at.ID() == f.Token.ID:
 		f.Token.Name = own
 		return lifted, n.Fence(ctx, f)
@@ -227,7 +267,7 @@ func (n *Fences) putBack(ctx context.Context, f record.Fence, found stood) (reco
 	name := conn.AsidePrefix + own + "." + at.ShortID()
 	// The insert may have come in the middle of a move. A note of it that stays would explain a later
 	// removal of the view by a client.
-	if err := n.applyOps(ctx, bson.A{gate, n.renameOp(own, name), n.viewOp(own, on, f.To), n.movedOp(own)}); err != nil {
+	if err := n.applyWhole(ctx, bson.A{gate, n.renameOp(own, name), n.viewOp(own, on, f.To), n.movedOp(own)}); err != nil {
 		return record.Breach{}, err
 	}
 	// Wait for a majority before reporting the repair.

@@ -1,6 +1,7 @@
 package localmongo
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,9 @@ import (
 // it. A retry with other ports helps.
 var errPortTaken = errors.New("port is taken")
 
+// listeningID is in mongod's log line "Waiting for connections", from version 4.4 on.
+const listeningID = `"id":23016,`
+
 // exitNetError is mongod's exit code when it cannot bind its address.
 const exitNetError = 48
 
@@ -31,8 +35,9 @@ type Node struct {
 	program string
 	args    []string
 
-	mu   sync.Mutex
-	proc *subprocess.Process
+	mu     sync.Mutex
+	proc   *subprocess.Process
+	logged int64 // bytes in the log before the last start
 }
 
 // newNode prepares a mongod with its data below dir, as a member of replica set set. start runs it.
@@ -156,6 +161,11 @@ func (n *Node) start() error {
 		return fmt.Errorf("open mongod log: %w", err)
 	}
 	defer log.Close() // mongod has its own copy of the descriptor
+	before, err := log.Stat()
+	if err != nil {
+		return fmt.Errorf("read mongod log: %w", err)
+	}
+	n.logged = before.Size()
 	// The context bounds the start, not the life of the server.
 	cmd := command(context.Background(), n.place, n.program, n.args...)
 	cmd.Dir = n.dir
@@ -170,9 +180,8 @@ func (n *Node) start() error {
 // reason and the end of the log.
 func (n *Node) awaitListening(ctx context.Context) error {
 	n.mu.Lock()
-	proc := n.proc
+	proc, before := n.proc, n.logged
 	n.mu.Unlock()
-	var dialer net.Dialer
 	return poll(ctx, func() error {
 		if !proc.Running() {
 			code, err := proc.Wait()
@@ -182,11 +191,21 @@ func (n *Node) awaitListening(ctx context.Context) error {
 			}
 			return backoff.Permanent(fmt.Errorf("start mongod %s: %w; its log ends:\n%s", n.addr, err, subprocess.Tail(n.LogPath(), 8)))
 		}
-		// A connection shows that mongod has started. Its role in the set comes later.
-		conn, err := dialer.DialContext(ctx, "tcp", n.addr)
-		if err != nil {
-			return fmt.Errorf("reach mongod: %w", err)
-		}
-		return conn.Close()
+		// A connection would prove nothing: another process may have the port, and Linux can connect a
+		// socket to itself if nobody listens. The role in the set comes later.
+		return n.saysItListens(before)
 	})
+}
+
+// saysItListens returns nil if mongod has logged that it accepts connections, after so many bytes of
+// its log.
+func (n *Node) saysItListens(before int64) error {
+	log, err := os.ReadFile(n.LogPath())
+	if err != nil {
+		return fmt.Errorf("read mongod log: %w", err)
+	}
+	if !bytes.Contains(log[min(before, int64(len(log))):], []byte(listeningID)) {
+		return fmt.Errorf("mongod %s does not accept connections yet", n.addr)
+	}
+	return nil
 }

@@ -6,9 +6,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -200,17 +202,28 @@ func createRoot(ctx context.Context, client *mongo.Client, password string) erro
 	return nil
 }
 
+// The ports of servers lie below those that systems give to outgoing connections. A connection could
+// take the port of a node that is not running for a moment.
+const (
+	firstPort = 10000
+	lastPort  = 32767
+)
+
 // freePorts returns n different ports of 127.0.0.1 that were free just now.
 func freePorts(n int) ([]int, error) {
-	ports := make([]int, n)
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
+	var ports []int
+	for tries := 0; len(ports) < n; tries++ {
+		port := firstPort + mathrand.IntN(lastPort-firstPort+1)
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil && tries == lastPort {
 			return nil, fmt.Errorf("find free port: %w", err)
+		}
+		if err != nil {
+			continue
 		}
 		// All stay open until the last is chosen, so that they differ.
 		defer l.Close()
-		ports[i] = l.Addr().(*net.TCPAddr).Port
+		ports = append(ports, port)
 	}
 	return ports, nil
 }

@@ -343,12 +343,14 @@ func TestFailedStartShowsTheLog(t *testing.T) {
 	}
 }
 
+// TestTakenPortIsRecognised: a node whose port another one has does not pass for started because the
+// other one answers there.
 func TestTakenPortIsRecognised(t *testing.T) {
 	t.Parallel()
 	s := start(t, Options{})
 	taken := s.Nodes()[0]
 	n := newNode(taken.place, t.TempDir(), 0, setName, Options{}.withDefaults())
-	n.addr = "127.0.0.1:1" // nobody listens: only the exit of mongod is left to see
+	n.addr = taken.addr
 	n.args = append([]string(nil), taken.args...)
 	n.args[1] = filepath.Join(n.dir, "data")
 	if err := n.start(); err != nil {

@@ -158,6 +158,23 @@ func unended(t *testing.T, do func() error, fails func(command string, do func(f
 	return ended
 }
 
+// pausedBeyondLockWait runs do, whose applyOps pauses after its second operation for longer than it may
+// wait for its lock. It reports whether the server ended that command.
+func pausedBeyondLockWait(t *testing.T, b *storetest.Bench, do func() error, fails func(command string, do func(failed bool))) (ended bool) {
+	t.Helper()
+	paused := pauseAfter(t, b, 2)
+	var g errgroup.Group
+	g.Go(func() error {
+		paused()
+		running(t, b, "applyOps", ranFor(conn.LockWait))
+		goOn(t, b)
+		return nil
+	})
+	ended = unended(t, do, fails)
+	_ = g.Wait()
+	return ended
+}
+
 // TestFenceOutlastsTheWaitForItsLock: between the operations of a fence more time passes than it may
 // wait for its lock. The server goes on with them.
 func TestFenceOutlastsTheWaitForItsLock(t *testing.T) {
@@ -169,16 +186,7 @@ func TestFenceOutlastsTheWaitForItsLock(t *testing.T) {
 		}
 		f.To = fmt.Sprintf("orders.n%d", n)
 		openGate(t, w.Bench, f)
-		paused := pauseAfter(t, w.Bench, 2)
-		var g errgroup.Group
-		g.Go(func() error {
-			paused()
-			running(t, w.Bench, "applyOps", ranFor(conn.LockWait))
-			goOn(t, w.Bench)
-			return nil
-		})
-		ended = unended(t, func() error { return w.Fence(t.Context(), f) }, w.Once)
-		_ = g.Wait()
+		ended = pausedBeyondLockWait(t, w.Bench, func() error { return w.Fence(t.Context(), f) }, w.Once)
 		if err := w.Unfence(t.Context(), f); err != nil {
 			t.Fatal(err)
 		}

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/internal/store/mongostore/conn"
 	"dbcontroller.dev/internal/store/mongostore/storetest"
@@ -79,21 +78,12 @@ func TestRepairOutlastsTheWaitForItsLock(t *testing.T) {
 				}
 				lift(t, w.Bench)
 				openGate(t, w.Bench, f)
-				paused := pauseAfter(t, w.Bench, 2)
-				var g errgroup.Group
-				g.Go(func() error {
-					paused()
-					running(t, w.Bench, "applyOps", ranFor(conn.LockWait))
-					goOn(t, w.Bench)
-					return nil
-				})
-				ended = unended(t, func() error {
+				ended = pausedBeyondLockWait(t, w.Bench, func() error {
 					if _, err := w.Uphold(t.Context(), f, nil); !conn.HeldUp(err) {
 						return err
 					}
 					return nil
 				}, w.Once)
-				_ = g.Wait()
 				upheld(t, w.Bench, f)
 			}
 		})

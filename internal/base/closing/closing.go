@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Timeout is how long Bounded and Outlive wait for a server. A server that does not answer must not hold up an
-// abort or the end of a process.
+// Timeout is how long Bounded and Outlive wait for a server. A server that does not answer must not
+// hold up an abort or the end of a process.
 const Timeout = 2 * time.Second
 
 // Bounded calls end, such as the Close of a stream, with a context that outlives ctx by at most

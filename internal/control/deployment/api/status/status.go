@@ -163,7 +163,7 @@ func FenceGuarantee(class string) string {
 	case "writeBlock":
 		return "the whole cluster refuses user writes during the switch"
 	case "validator":
-		return "late inserts and updates are refused by the database; late deletes pass: those after the flip are reported and undone"
+		return "late inserts and updates are refused by the database; late deletes pass: they are reported, and those after the flip are undone"
 	default:
 		return ""
 	}

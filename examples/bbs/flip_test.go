@@ -296,7 +296,7 @@ func trafficOverTheFlip(t *testing.T, w *world) {
 					return
 				default:
 				}
-				_, err := w.api.v1.UpdateDesiredLRP(context.Background(), connect.NewRequest(&bbsv1.UpdateDesiredLRPRequest{ProcessGuid: fmt.Sprint("p", i), Instances: proto.Int32(n)}))
+				_, err := w.api.v1.UpdateDesiredLRP(context.Background(), connect.NewRequest(&bbsv1.UpdateDesiredLRPRequest{ProcessGuid: fmt.Sprint("p", i), Instances: proto.Int32(n % 100)}))
 				if err != nil {
 					t.Errorf("write %d: %v", n, err)
 					return

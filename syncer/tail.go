@@ -85,19 +85,20 @@ func (e *Engine) follow(ctx context.Context) error {
 			return err
 		}
 		from = b.Pos
-		e.gather(listen)
+		e.gather(listen, copyGathers, func() bool { return !e.copying() })
 	}
 }
 
-// gatherTime is how long changes are gathered while a shard copies. No client waits for them then,
-// and one larger transaction takes less from the copy than many small ones.
-const gatherTime = 200 * time.Millisecond
+// copyGathers is how long changes gather while a shard copies. No client waits for them then, and one
+// larger transaction takes less from the copy than many small ones.
+const copyGathers = 200 * time.Millisecond
 
-// gather waits for further changes, at most until the copy ends.
-func (e *Engine) gather(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, gatherTime)
+// gather waits for further changes of a stream for a time, at most until over, which is called with
+// e.mu held.
+func (e *Engine) gather(ctx context.Context, most time.Duration, over func() bool) {
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	_ = e.await(ctx, func() bool { return !e.copying() }) // a timeout is the normal end
+	_ = e.await(ctx, over) // a timeout is the normal end
 }
 
 // traced is consume within a span, if the batch has changes.

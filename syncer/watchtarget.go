@@ -106,8 +106,20 @@ func (e *Engine) watchOnce(ctx context.Context) error {
 			return err
 		}
 		from = b.Pos
+		if n := len(b.Changes); n > 0 && n < gatherBelow {
+			e.gather(listen, targetGathers, func() bool { return e.switching() || e.over() || e.rewatch })
+		}
 	}
 }
+
+// Changes of the target gather for targetGathers between two reads of its stream. Nearly all are this
+// engine's own, and a read that finds one costs the server and this process nearly as much as one that
+// finds a hundred. After a read of gatherBelow changes or more the next one begins at once, or the
+// stream could fall behind. A switch waits for these reads, so it ends the wait.
+const (
+	targetGathers = 100 * time.Millisecond
+	gatherBelow   = 1000
+)
 
 // watchFrom returns the position where the target's stream must begin, zero without watched shards.
 func (e *Engine) watchFrom() (from record.Position) {

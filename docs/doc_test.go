@@ -24,6 +24,7 @@ import (
 	"go/format"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -178,6 +179,33 @@ func TestLinksLeadSomewhere(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(filepath.Dir(name), filepath.FromSlash(m[1]))); err != nil {
 				t.Errorf("%s links to %s: %v", name, m[1], err)
 			}
+		}
+	}
+}
+
+var namedPath = regexp.MustCompile("`([a-z][\\w.]*/[\\w./]+\\.(?:go|md|proto))`")
+
+// TestNamedFilesAreThere: each path of a file in ARCHITECTURE.md is the end of one in the tree, from a
+// folder on. Only a file's name without a folder is not checked.
+func TestNamedFilesAreThere(t *testing.T) {
+	var tree []string
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if d != nil && d.IsDir() && (d.Name() == ".git" || d.Name() == "node_modules") {
+			return filepath.SkipDir
+		}
+		tree = append(tree, filepath.ToSlash(path))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := namedPath.FindAllStringSubmatch(read(t, "../ARCHITECTURE.md"), -1)
+	if len(named) < 20 {
+		t.Fatalf("found only %d paths", len(named))
+	}
+	for _, m := range named {
+		if !slices.ContainsFunc(tree, func(path string) bool { return strings.HasSuffix(path, "/"+m[1]) }) {
+			t.Errorf("ARCHITECTURE.md names %s, which is not there", m[1])
 		}
 	}
 }

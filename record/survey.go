@@ -39,7 +39,8 @@ type View struct {
 	Reads []string // collections and views that it reads, in order
 }
 
-// May reports whether the user has permission for an action on the cluster.
+// May reports whether the user has permission for an action on the cluster, or for moveChunk on the
+// database.
 func (s Survey) May(action string) bool {
 	return !s.Users || s.Actions[action] || s.Actions["anyAction"]
 }

@@ -76,9 +76,13 @@ func (c Checks) lateServers(ctx context.Context, d upgradestate.Deployment) erro
 
 var _ switchover.Preparer = Checks{}
 
-// PrepareSwitch stops TTL indexes, so that no record expires during the switch.
+// PrepareSwitch stops TTL indexes, so that no record expires during the switch, and moves of chunks,
+// so that no fence waits for one.
 func (c Checks) PrepareSwitch(ctx context.Context, d upgradestate.Deployment) error {
-	return c.Collections.StopExpiry(ctx, d)
+	if err := c.Collections.StopExpiry(ctx, d); err != nil {
+		return err
+	}
+	return c.Collections.PinChunks(ctx, d)
 }
 
 // BeforeSeal repeats the checks whose subject may have changed since the switch began. A database

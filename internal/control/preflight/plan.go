@@ -296,6 +296,9 @@ func (p *plan) server(version string, s record.Survey) {
 	if !s.May("inprog") || !s.May("killAnySession") {
 		p.warn("privileges", version, "a fence cannot end open transactions and waits for them for up to a minute: grant inprog and killAnySession on the cluster, or the role that 'dbcontroller roles' prints")
 	}
+	if s.Mongos && !s.May("moveChunk") {
+		p.warn("privileges", version, "the switch cannot stop moves of chunks and waits for a running one, up to 10 s, while writes are held: grant moveChunk on the database, or the role that 'dbcontroller roles' prints")
+	}
 }
 
 // sources checks the collections to copy.

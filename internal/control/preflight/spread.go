@@ -50,7 +50,7 @@ func (p *plan) spread(ctx context.Context) error {
 		switch {
 		case !known || source.Key == "":
 		case target.Key != "":
-			p.ok("sharding", k.Name, "the source %s is sharded by %s, the target %s by %s", source.Name, source.Key, target.Name, target.Key)
+			p.ok("sharding", k.Name, "the source %s is sharded by %s, the target %s by %s. The switch stops moves of their chunks", source.Name, source.Key, target.Name, target.Key)
 		case !target.Cluster:
 			p.warn("sharding", k.Name, "the source %s is sharded by %s, and the database of %s is not in a sharded cluster: all records must fit there", source.Name, source.Key, p.dir.To())
 		default:

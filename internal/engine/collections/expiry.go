@@ -26,7 +26,8 @@ import (
 // that an application has created or changed.
 const checkExpiryEvery = 30 * time.Second
 
-// KeepExpiry stops and starts TTL indexes until ctx ends. Only the leader runs it. It decides from
+// KeepExpiry stops and starts TTL indexes until ctx ends, and allows what PinChunks stopped. Only the
+// leader runs it. It decides from
 // the record and the indexes alone, so any successor can continue.
 func (m *Maintainer) KeepExpiry(ctx context.Context) error {
 	loop := reconcile.Loop[upgradestate.Deployment]{
@@ -42,7 +43,7 @@ func (m *Maintainer) KeepExpiry(ctx context.Context) error {
 		},
 		Failed: func(_ upgradestate.Deployment, err error, repeated bool) {
 			if !repeated { // a database may be unavailable for long
-				m.Log.Warn("cannot change TTL indexes now", zap.Error(err))
+				m.Log.Warn("cannot change TTL indexes, or allow moves of chunks, now", zap.Error(err))
 			}
 		},
 	}
@@ -50,7 +51,8 @@ func (m *Maintainer) KeepExpiry(ctx context.Context) error {
 }
 
 // recheckExpiry stops or starts the TTL indexes of all versions as required. While a switch may
-// begin, it does not start those of the current version, because the driver stops them.
+// begin, it does not start those of the current version, because the driver stops them. The same
+// holds for moves of chunks.
 func (m *Maintainer) recheckExpiry(ctx context.Context) error {
 	if err := m.expiring.take(ctx); err != nil {
 		return err
@@ -75,6 +77,9 @@ func (m *Maintainer) recheckExpiry(ctx context.Context) error {
 		case !upgradestate.ReadyToSwitch(d):
 			errs = append(errs, m.start(ctx, ns, d.Revision))
 		}
+	}
+	if !upgradestate.ReadyToSwitch(d) {
+		errs = append(errs, m.unpinChunks(ctx, d))
 	}
 	return errors.Join(errs...)
 }

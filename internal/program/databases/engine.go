@@ -32,6 +32,11 @@ type Space interface {
 	// Moved follows collections from a position, at which each existed, to the present. now has the
 	// token of each one that the server kept or moved, and broken the reason for every other kind.
 	Moved(ctx context.Context, from record.Position, toks record.Tokens) (now record.Tokens, broken map[string]string, err error)
+	// PinChunks stops the moves of a sharded cluster that a fence of these kinds would wait for, and
+	// waits for running ones. It returns an error if one does not end soon.
+	PinChunks(ctx context.Context, toks []record.Token) error
+	// UnpinChunks ends what PinChunks of any process did.
+	UnpinChunks(ctx context.Context) error
 	// Names returns the names of collections that start with prefix.
 	Names(ctx context.Context, prefix string) ([]string, error)
 	// Sweep drops the collections whose names start with prefix.

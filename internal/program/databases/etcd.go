@@ -89,6 +89,12 @@ func (etcdSpace) Sharding(context.Context, record.KindSpec, string) (record.Shar
 // Moves reports false: etcd keeps the identity of a kind.
 func (etcdSpace) Moves(context.Context) (bool, error) { return false, nil }
 
+// PinChunks does nothing: etcd has no shards.
+func (etcdSpace) PinChunks(context.Context, []record.Token) error { return nil }
+
+// UnpinChunks does nothing.
+func (etcdSpace) UnpinChunks(context.Context) error { return nil }
+
 // Moved is never called, because nothing moves.
 func (etcdSpace) Moved(_ context.Context, _ record.Position, toks record.Tokens) (record.Tokens, map[string]string, error) {
 	return toks, nil, nil

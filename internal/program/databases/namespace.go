@@ -194,6 +194,16 @@ func (d *Database) Moved(ctx context.Context, from record.Position, toks record.
 	return now, broken, err
 }
 
+// PinChunks stops moves that a fence of these kinds would wait for.
+func (d *Database) PinChunks(ctx context.Context, toks []record.Token) error {
+	return run(ctx, d, func(ns Space) error { return ns.PinChunks(ctx, toks) })
+}
+
+// UnpinChunks ends what PinChunks of any process did.
+func (d *Database) UnpinChunks(ctx context.Context) error {
+	return run(ctx, d, func(ns Space) error { return ns.UnpinChunks(ctx) })
+}
+
 // Holds returns an error if the backend cannot hold the kind as declared.
 func (d *Database) Holds(ctx context.Context, kind record.KindSpec) error {
 	return run(ctx, d, func(ns Space) error { return ns.Holds(ctx, kind) })

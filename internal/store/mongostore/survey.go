@@ -122,15 +122,17 @@ func withOplogPrivilege(err error) error {
 	return err
 }
 
-// surveyUser notes the actions that the user may run on the cluster.
+// surveyUser notes the actions that the user may run on the cluster, and whether the user may stop
+// moves of chunks of the database.
 func (n *Namespace) surveyUser(ctx context.Context, s *record.Survey) error {
 	var status struct {
 		Info struct {
 			Users      []bson.Raw `bson:"authenticatedUsers"`
 			Privileges []struct {
 				Resource struct {
-					Cluster bool `bson:"cluster"`
-					Any     bool `bson:"anyResource"`
+					Cluster bool    `bson:"cluster"`
+					Any     bool    `bson:"anyResource"`
+					DB      *string `bson:"db"`
 				} `bson:"resource"`
 				Actions []string `bson:"actions"`
 			} `bson:"authenticatedUserPrivileges"`
@@ -142,12 +144,12 @@ func (n *Namespace) surveyUser(ctx context.Context, s *record.Survey) error {
 	}
 	s.Users, s.Actions = len(status.Info.Users) > 0, map[string]bool{}
 	for _, p := range status.Info.Privileges {
-		// The privileges on databases are checked by Check; this is about the cluster.
-		if !p.Resource.Cluster && !p.Resource.Any {
-			continue
-		}
+		// Check checks the other privileges on databases.
+		here := p.Resource.DB != nil && (*p.Resource.DB == "" || *p.Resource.DB == n.Name)
 		for _, a := range p.Actions {
-			s.Actions[a] = true
+			if p.Resource.Cluster || p.Resource.Any || here && a == actionMoveChunk {
+				s.Actions[a] = true
+			}
 		}
 	}
 	return nil

@@ -69,6 +69,7 @@ const (
 	NoteProvisioned = "provisioned/"
 	noteOnce        = "once/"
 	NoteMoves       = "moves/"
+	NoteChunks      = "chunks/"
 )
 
 // Collection is an entry of listCollections.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"dbcontroller.dev/internal/engine/throttle"
@@ -95,29 +96,31 @@ func TestEveryReasonOfAShardHasACode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			long := time.Now().Add(-time.Hour)
-			s := &shard{
-				verified: true, stored: true, inSync: long, heard: time.Now(), watchedAt: time.Now(),
-				watched: record.Position{Token: []byte("p")}, late: map[transform.GroupID]lateEntry{},
-			}
-			e := &Engine{
-				Parts: Parts{Direction: fromV1ToV2{}, Pacer: throttle.New(throttle.Config{})},
-				cfg:   Config{Epoch: 1, Ring: 1, LagBound: time.Second, StableFor: time.Second, LateBound: 1},
-				busy:  long, shards: map[int]*shard{0: s},
-				record: us.Deployment{
-					Epoch: 1, CurrentVersion: "v1", RingSize: 1,
-					Upgrade:    &us.Upgrade{TargetVersion: "v2", TransformHash: "h", State: us.InitialSyncing},
-					Namespaces: []us.Namespace{{Version: "v1", Kinds: []us.Kind{{Kind: "a", Fenced: "a.n1"}}}, {Version: "v2", Kinds: []us.Kind{{Kind: "b"}}}},
-				},
-			}
-			tc.make(e, s)
-			p := e.Progress()[0]
-			if p.Code != tc.code || p.Version != tc.version {
-				t.Errorf("code %q, version %q, want %q, %q: %s", p.Code, p.Version, tc.code, tc.version, p.WaitsFor)
-			}
-			if ready := name == "ready"; ready != (p.WaitsFor == "") {
-				t.Errorf("waits for %q", p.WaitsFor)
-			}
+			synctest.Test(t, func(t *testing.T) { // its clock stands still: nothing becomes late meanwhile
+				long := time.Now().Add(-time.Hour)
+				s := &shard{
+					verified: true, stored: true, inSync: long, heard: time.Now(), watchedAt: time.Now(),
+					watched: record.Position{Token: []byte("p")}, late: map[transform.GroupID]lateEntry{},
+				}
+				e := &Engine{
+					Parts: Parts{Direction: fromV1ToV2{}, Pacer: throttle.New(throttle.Config{})},
+					cfg:   Config{Epoch: 1, Ring: 1, LagBound: time.Second, StableFor: time.Second, LateBound: 1},
+					busy:  long, shards: map[int]*shard{0: s},
+					record: us.Deployment{
+						Epoch: 1, CurrentVersion: "v1", RingSize: 1,
+						Upgrade:    &us.Upgrade{TargetVersion: "v2", TransformHash: "h", State: us.InitialSyncing},
+						Namespaces: []us.Namespace{{Version: "v1", Kinds: []us.Kind{{Kind: "a", Fenced: "a.n1"}}}, {Version: "v2", Kinds: []us.Kind{{Kind: "b"}}}},
+					},
+				}
+				tc.make(e, s)
+				p := e.Progress()[0]
+				if p.Code != tc.code || p.Version != tc.version {
+					t.Errorf("code %q, version %q, want %q, %q: %s", p.Code, p.Version, tc.code, tc.version, p.WaitsFor)
+				}
+				if ready := name == "ready"; ready != (p.WaitsFor == "") {
+					t.Errorf("waits for %q", p.WaitsFor)
+				}
+			})
 		})
 	}
 }

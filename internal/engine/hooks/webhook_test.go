@@ -7,13 +7,13 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	"dbcontroller.dev/internal/access/accesstest"
 	"dbcontroller.dev/internal/engine/hooks"
 )
 
@@ -41,7 +41,7 @@ func TestWebhookIsSigned(t *testing.T) {
 			body, _ = io.ReadAll(r.Body)
 			w.WriteHeader(http.StatusAccepted)
 		}))
-		if err := send(t, s.URL+"/hook?token=hidden", secret, 10*time.Second); err != nil {
+		if err := send(t, s.URL+"/hook?token=hidden", secret, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		s.Close()
@@ -111,15 +111,10 @@ func TestHostileEndpoints(t *testing.T) {
 		t.Errorf("endless answer: %v", err)
 	}
 	close(released)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = l.Close()
 	for address, want := range map[string]string{
-		"http://" + l.Addr().String() + "/hidden": "refused",
-		"https://127.0.0.1:0/hidden":              "",
-		"http://[::1/hidden":                      "the address is not valid",
+		"http://" + accesstest.ClosedPort(t) + "/hidden": "refused",
+		"https://127.0.0.1:0/hidden":                     "",
+		"http://[::1/hidden":                             "the address is not valid",
 	} {
 		err := send(t, address, "", time.Minute)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hidden") || errors.Is(err, context.DeadlineExceeded) {

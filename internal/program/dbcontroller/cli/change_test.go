@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -61,25 +62,29 @@ func TestAChangeWhoseAnswerIsLost(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			done := &atomic.Bool{}
-			a, b := &fickle{does: tc.does, hangs: tc.hangs, done: done}, &fickle{does: tc.does, hangs: tc.hangs, done: done}
-			at := serveAPI(t, a) + "," + serveAPI(t, b)
-			out, diag, err := run(t, "pause", "--timeout", "500ms", "--server", at)
-			if got := exitOf(err); got != tc.want {
-				t.Fatalf("exit status %d, want %d: %v", got, tc.want, err)
-			}
-			if n := a.changes.Load() + b.changes.Load(); n != 1 {
-				t.Errorf("sent %d times", n)
-			}
-			if tc.want == exitDone {
-				if !strings.HasPrefix(out, "done: ") || !strings.Contains(diag, "the answer was lost") || !strings.HasSuffix(diag, "the change is made\n") {
-					t.Errorf("printed %q, diagnostics %q", out, diag)
+			inTime(t, func(timeout string) error {
+				done := &atomic.Bool{}
+				a, b := &fickle{does: tc.does, hangs: tc.hangs, done: done}, &fickle{does: tc.does, hangs: tc.hangs, done: done}
+				at := serveAPI(t, a) + "," + serveAPI(t, b)
+				out, diag, err := run(t, "pause", "--timeout", timeout, "--server", at)
+				n := a.changes.Load() + b.changes.Load()
+				if n > 1 {
+					t.Errorf("sent %d times", n)
 				}
-				return
-			}
-			if text := err.Error(); out != "" || !strings.Contains(text, "the answer was lost and the change is not made yet") || !strings.Contains(text, "'dbcontroller history' shows the outcome; it is safe to repeat the command") {
-				t.Errorf("printed %q, %v", out, err)
-			}
+				if got := exitOf(err); got != tc.want || n == 0 {
+					return fmt.Errorf("with %s: sent %d times, exit status %d, want %d: %w", timeout, n, got, tc.want, err)
+				}
+				if tc.want == exitDone {
+					if !strings.HasPrefix(out, "done: ") || !strings.Contains(diag, "the answer was lost") || !strings.HasSuffix(diag, "the change is made\n") {
+						return fmt.Errorf("with %s: printed %q, diagnostics %q", timeout, out, diag)
+					}
+					return nil
+				}
+				if text := err.Error(); out != "" || !strings.Contains(text, "the answer was lost and the change is not made yet") || !strings.Contains(text, "'dbcontroller history' shows the outcome; it is safe to repeat the command") {
+					return fmt.Errorf("with %s: printed %q, %w", timeout, out, err)
+				}
+				return nil
+			})
 		})
 	}
 }

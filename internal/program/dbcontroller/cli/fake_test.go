@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
@@ -204,6 +205,21 @@ func run(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	root.SetArgs(args)
 	err = root.ExecuteContext(t.Context())
 	return out.String(), diag.String(), err
+}
+
+// inTime tries something with a short --timeout and then longer ones, until one is long enough: on a
+// busy machine an answer that is due comes after a short one.
+func inTime(t *testing.T, try func(timeout string) error) {
+	t.Helper()
+	for timeout := 200 * time.Millisecond; ; timeout *= 4 {
+		err := try(timeout.String())
+		if err == nil {
+			return
+		}
+		if timeout > 10*time.Second {
+			t.Fatal(err)
+		}
+	}
 }
 
 // sample is a deployment in the middle of an upgrade, with something in every field that

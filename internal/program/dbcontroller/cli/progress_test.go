@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -97,12 +98,15 @@ func (h *hanging) Verify(ctx context.Context, _ *connect.Request[dbv1.VerifyRequ
 // controller as well.
 func TestALongCallThatIsSilent(t *testing.T) {
 	t.Parallel()
-	h := &hanging{began: make(chan struct{}), ended: make(chan struct{}), promises: true}
-	out, _, err := run(t, "verify", "--timeout", "300ms", "--server", serveAPI(t, h))
-	if exitOf(err) != exitTimeout || out != "" || !strings.Contains(err.Error(), "have sent nothing for too long about the comparison") {
-		t.Errorf("printed %q, %v", out, err)
-	}
-	<-h.ended
+	inTime(t, func(timeout string) error {
+		h := &hanging{began: make(chan struct{}), ended: make(chan struct{}), promises: true}
+		out, _, err := run(t, "verify", "--timeout", timeout, "--server", serveAPI(t, h))
+		if exitOf(err) != exitTimeout || out != "" || !strings.Contains(err.Error(), "have sent nothing for too long about the comparison") {
+			return fmt.Errorf("with %s: printed %q, %w", timeout, out, err)
+		}
+		<-h.ended
+		return nil
+	})
 }
 
 // TestInterrupted: Ctrl-C ends a long command, and what it had begun at the controller.

@@ -221,12 +221,15 @@ func (q *quietly) WatchDeployment(ctx context.Context, _ *connect.Request[dbv1.W
 // TestWatchAsksAgainWhereNothingComes: somebody who froze is not waited for without end.
 func TestWatchAsksAgainWhereNothingComes(t *testing.T) {
 	t.Parallel()
-	q := &quietly{shows: []*dbv1.Deployment{sample(), sample(), switched()}}
-	out, diag, err := run(t, "watch", "deployment", "--until-version", "v2", "--timeout", "200ms", "--server", serveAPI(t, q))
-	if err != nil || q.asked.Load() != 3 || strings.Count(out, "\n") != 2 || diag != "" {
-		t.Errorf("%v, asked %d times, printed %q, diagnostics %q", err, q.asked.Load(), out, diag)
-	}
-	_, _, err = run(t, "watch", "deployment", "--timeout", "200ms", "--server", serveAPI(t, &quietly{}))
+	inTime(t, func(timeout string) error {
+		q := &quietly{shows: []*dbv1.Deployment{sample(), sample(), switched()}}
+		out, diag, err := run(t, "watch", "deployment", "--until-version", "v2", "--timeout", timeout, "--server", serveAPI(t, q))
+		if err != nil || q.asked.Load() != 3 || strings.Count(out, "\n") != 2 || diag != "" {
+			return fmt.Errorf("with %s: %w, asked %d times, printed %q, diagnostics %q", timeout, err, q.asked.Load(), out, diag)
+		}
+		return nil
+	})
+	_, _, err := run(t, "watch", "deployment", "--timeout", "200ms", "--server", serveAPI(t, &quietly{}))
 	if exitOf(err) != exitTimeout {
 		t.Errorf("one that never answers: %v", err)
 	}
@@ -237,9 +240,12 @@ func TestWatchEndsWithTheUpgrade(t *testing.T) {
 	t.Parallel()
 	aborted := sample()
 	aborted.UpgradeState = nil
-	q := &quietly{shows: []*dbv1.Deployment{aborted, sample(), aborted}}
-	out, _, err := run(t, "watch", "deployment", "--until-version", "v2", "--timeout", "200ms", "--server", serveAPI(t, q))
-	if exitOf(err) != exitRefused || q.asked.Load() != 3 || !strings.Contains(err.Error(), "the upgrade to v2 has ended, and v1 is the current version: 'dbcontroller history' shows why") {
-		t.Errorf("%v, asked %d times, printed %q", err, q.asked.Load(), out)
-	}
+	inTime(t, func(timeout string) error {
+		q := &quietly{shows: []*dbv1.Deployment{aborted, sample(), aborted}}
+		out, _, err := run(t, "watch", "deployment", "--until-version", "v2", "--timeout", timeout, "--server", serveAPI(t, q))
+		if exitOf(err) != exitRefused || q.asked.Load() != 3 || !strings.Contains(err.Error(), "the upgrade to v2 has ended, and v1 is the current version: 'dbcontroller history' shows why") {
+			return fmt.Errorf("with %s: %w, asked %d times, printed %q", timeout, err, q.asked.Load(), out)
+		}
+		return nil
+	})
 }

@@ -38,7 +38,7 @@ type Disconnecter interface {
 }
 
 // patience is the time limit of a case. Only a failure reaches it.
-const patience = 30 * time.Second
+const patience = 3 * time.Minute
 
 // Exercise runs the suite. Stores must also implement Abandoner, Compacter and Disconnecter.
 func Exercise(t *testing.T, newStore func(t *testing.T) coord.Store) {

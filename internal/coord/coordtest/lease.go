@@ -29,29 +29,53 @@ func alive(l coord.Lease) bool {
 	}
 }
 
-// leaseKept holds a lease for several times its time to live.
+// leaseKept holds a lease for several times its time to live. On a busy machine, a process may rightly
+// lose a lease of a short time.
 func leaseKept(b *bundle) {
-	l := b.grant(shortest)
-	b.commit(nil, coord.Op{Key: "k", Value: []byte("1"), Lease: l.ID()})
-	if kv := b.get("k"); kv.Lease != l.ID() || l.ID() == 0 {
-		b.Fatalf("key %+v has not the lease %d", kv, l.ID())
+	for ttl := shortest; ; ttl *= 4 {
+		if leaseKeptFor(b, ttl) {
+			return
+		}
+		if ttl > 10*time.Second {
+			b.Fatal("leases end while they are kept alive")
+		}
+	}
+}
+
+// leaseKeptFor reports whether a lease lives for three times its time to live.
+func leaseKeptFor(b *bundle, ttl time.Duration) bool {
+	l := b.grant(ttl)
+	if l.ID() == 0 {
+		b.Fatal("a lease has no id")
+	}
+	_, err := b.Commit(b.ctx, nil, []coord.Op{{Key: "k", Value: []byte("1"), Lease: l.ID()}})
+	if errors.Is(err, coord.ErrLeaseLost) {
+		return false
+	}
+	if err != nil {
+		b.Fatal(err)
 	}
 	// The expiry of an abandoned lease shows that the time has passed.
 	for range 3 {
-		clock := b.grant(shortest)
-		b.commit(nil, coord.Op{Key: "clock", Lease: clock.ID()})
+		clock := b.grant(ttl)
 		w := b.watch("clock")
+		_, err := b.Commit(b.ctx, nil, []coord.Op{{Key: "clock", Lease: clock.ID()}})
+		if errors.Is(err, coord.ErrLeaseLost) {
+			return false
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
 		b.abandon(clock)
-		b.next(w, 1)
+		b.next(w, 2) // it is there, and gone
+		w.Close()
 	}
-	if !alive(l) {
-		b.Fatal("the lease ended while it was kept alive")
-	}
-	b.get("k")
+	kv, err := b.Get(b.ctx, "k")
+	return err == nil && kv.Lease == l.ID() && alive(l)
 }
 
 func leaseExpires(b *bundle) {
-	l, other := b.grant(shortest), b.grant(shortest)
+	l, other := b.grant(shortest), b.grant(time.Hour)
 	put := b.commit(nil,
 		coord.Op{Key: "l/a", Lease: l.ID()}, coord.Op{Key: "l/b", Lease: l.ID()},
 		coord.Op{Key: "l/other", Lease: other.ID()}, putOp("l/free", ""))

@@ -45,7 +45,7 @@ func TestMakesRoom(t *testing.T) {
 	if !errors.Is(err, coord.ErrNoSpace) || errors.Is(err, coord.ErrUnknown) || !strings.Contains(err.Error(), "alarm disarm") {
 		t.Errorf("got %v, want coord.ErrNoSpace and what to do", err)
 	}
-	deadline := time.NewTimer(time.Minute)
+	deadline := time.NewTimer(3 * time.Minute)
 	defer deadline.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -18,6 +17,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+
+	"dbcontroller.dev/integration/subprocess"
 )
 
 // member is what a member of an etcd cluster is told, as JSON in memberVariable.
@@ -128,13 +129,12 @@ func startSomeMembers(ctx context.Context, t *testing.T, count int, files *etcdT
 // freeURLs are addresses of loopback that were free a moment ago.
 func freeURLs(t *testing.T, n int) (urls []string) {
 	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close() // held until all are chosen, so that they differ
-		urls = append(urls, "http://"+l.Addr().String())
+	ports, err := subprocess.FreePorts(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, port := range ports {
+		urls = append(urls, fmt.Sprintf("http://127.0.0.1:%d", port))
 	}
 	return urls
 }

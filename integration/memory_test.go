@@ -23,7 +23,7 @@ func TestCopyMemory(t *testing.T) {
 		size    = 500 // bytes
 		most    = 300 << 20
 	)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute) // the build may find no cache
+	ctx, cancel := context.WithTimeout(t.Context(), patience) // the build may find no cache
 	defer cancel()
 	binary := built.path(t)
 	s := newSystem(ctx, t, settings{copy: "{auto: true, workers: 4}"})
@@ -59,7 +59,7 @@ func TestCopyMemory(t *testing.T) {
 		t.Errorf("%d records are copied: %v", n, err)
 	}
 	t.Logf("%d records of %d bytes copied and compared in %s, most memory %d MB", records, size, took.Round(time.Millisecond), peak>>20)
-	if code := c.terminate(10 * time.Second); code != 0 {
+	if code := c.terminate(patience); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -22,7 +21,7 @@ func TestLargeRecordMemory(t *testing.T) {
 		huge   = 2
 		most   = 1300 << 20 // measured: 660 to 790 MiB, and 2,000 when groups are read without a bound
 	)
-	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	binary := built.path(t)
 	names := make([]string, kinds)

@@ -73,7 +73,7 @@ func nodeInstalled() bool {
 func TestNodeClient(t *testing.T) {
 	t.Parallel()
 	nodeClient(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "npm", "test")
 	cmd.Dir = nodeFolder
@@ -117,7 +117,7 @@ func TestNodeExample(t *testing.T) {
 	if err := shop.stdin.Close(); err != nil { // who waits for calls does not keep it
 		t.Fatal(err)
 	}
-	if code := shop.terminate(30 * time.Second); code != 0 {
+	if code := shop.terminate(patience); code != 0 {
 		t.Errorf("it ends with code %d", code)
 	}
 	s.awaitClients(ctx, 0)

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
 const pythonFolder = "../clients/python"
@@ -45,7 +44,7 @@ func pythonCommand(ctx context.Context, t *testing.T, args ...string) *exec.Cmd 
 // TestPythonClient runs the client's own tests.
 func TestPythonClient(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if out, err := pythonCommand(ctx, t, "-W", "error::SyntaxWarning", "-m", "unittest").CombinedOutput(); err != nil {
 		t.Errorf("python -m unittest: %v\n%s", err, out)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -32,6 +31,7 @@ import (
 	"dbcontroller.dev/integration/library"
 	"dbcontroller.dev/integration/localetcd"
 	"dbcontroller.dev/integration/localmongo/mongotest"
+	"dbcontroller.dev/integration/subprocess"
 	"dbcontroller.dev/record"
 )
 
@@ -206,12 +206,11 @@ func (s *system) route() {
 
 func freePort(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ports, err := subprocess.FreePorts(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return fmt.Sprintf("127.0.0.1:%d", ports[0])
 }
 
 // command runs the controller's program with arguments.

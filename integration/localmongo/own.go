@@ -6,16 +6,15 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"dbcontroller.dev/integration/subprocess"
 )
 
 const (
@@ -23,7 +22,7 @@ const (
 	rootUser    = "root"
 	// startLimit bounds a start, even if its context has no deadline. A healthy start takes
 	// seconds, even on a busy machine.
-	startLimit = 2 * time.Minute
+	startLimit = 5 * time.Minute
 )
 
 // startOwn runs mongods, and a mongos for a sharded cluster, in a new data folder.
@@ -40,7 +39,7 @@ func startOwn(ctx context.Context, p place, o Options) (*Server, error) {
 		if err == nil {
 			return s, nil
 		}
-		// Another process can take a port between freePorts and mongod's bind. Only that deserves a
+		// Another process can take a port between FreePorts and mongod's bind. Only that deserves a
 		// retry.
 		if !errors.Is(err, errPortTaken) || try == tries {
 			return nil, err
@@ -61,7 +60,7 @@ func startNodes(ctx context.Context, p place, o Options) (_ *Server, err error) 
 		}
 	}()
 
-	ports, err := freePorts(o.Nodes)
+	ports, err := subprocess.FreePorts(o.Nodes)
 	if err != nil {
 		return nil, err
 	}
@@ -200,32 +199,6 @@ func createRoot(ctx context.Context, client *mongo.Client, password string) erro
 		return fmt.Errorf("create user: %w", err)
 	}
 	return nil
-}
-
-// The ports of servers lie below those that systems give to outgoing connections. A connection could
-// take the port of a node that is not running for a moment.
-const (
-	firstPort = 10000
-	lastPort  = 32767
-)
-
-// freePorts returns n different ports of 127.0.0.1 that were free just now.
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	for tries := 0; len(ports) < n; tries++ {
-		port := firstPort + mathrand.IntN(lastPort-firstPort+1)
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err != nil && tries == lastPort {
-			return nil, fmt.Errorf("find free port: %w", err)
-		}
-		if err != nil {
-			continue
-		}
-		// All stay open until the last is chosen, so that they differ.
-		defer l.Close()
-		ports = append(ports, port)
-	}
-	return ports, nil
 }
 
 func newSecret() string {

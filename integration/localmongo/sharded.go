@@ -10,6 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"dbcontroller.dev/integration/subprocess"
 )
 
 // configName is the name of the config server's replica set, which is never a shard.
@@ -43,7 +45,7 @@ func startSharded(ctx context.Context, p place, o Options) (_ *Server, err error
 		}
 	}()
 	members := o.Shards * o.Nodes
-	ports, err := freePorts(members + 2)
+	ports, err := subprocess.FreePorts(members + 2)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -174,24 +175,19 @@ func TestClientThatStopsCalling(t *testing.T) {
 	w := deploymenttest.New(t)
 	a := serve(t, w)
 	var gone, stays struct{ ClientID string }
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	watch := w.Store.WatchServers(ctx)
-	a.ok(t, "RegisterClient", `{"application": "gone", "ttlMs": 1000}`, &gone)
-	a.ok(t, "RegisterClient", `{"application": "stays"}`, &stays)
-	both := false
-	for servers := range watch {
-		if len(servers) == 2 {
-			both = true
-		}
-		if both && len(servers) == 1 {
+	a.ok(t, "RegisterClient", `{"application": "stays", "ttlMs": 300000}`, &stays)
+	a.ok(t, "RegisterClient", `{"application": "gone", "ttlMs": 1000}`, &gone) // which it was, whatever a watch shows
+	for servers := range w.Store.WatchServers(ctx) {
+		if len(servers) == 1 {
 			if servers[0].ID != stays.ClientID || !servers[0].Client {
 				t.Errorf("left is %+v", servers)
 			}
 			return
 		}
 	}
-	t.Errorf("the registration did not end (both were there: %t)", both)
+	t.Error("the registration did not end")
 }
 
 // TestClientMovesToAnotherController: the registration survives the end of the one that
@@ -215,7 +211,7 @@ func TestClientMovesToAnotherController(t *testing.T) {
 // registered waits until the clients that are registered are these.
 func registered(t *testing.T, w deploymenttest.World, want ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var have []string
 	for servers := range w.Store.WatchServers(ctx) {
@@ -251,13 +247,38 @@ func TestDeregistration(t *testing.T) {
 	registered(t, w, there.ClientID)
 }
 
+// lookups is a coordination store that tells which registrations are looked up.
+type lookups struct {
+	coord.Store
+	ids chan string
+}
+
+func (l lookups) Get(ctx context.Context, key string) (coord.KV, error) {
+	if dir, id := path.Split(key); path.Base(dir) == "servers" {
+		l.ids <- id
+	}
+	return l.Store.Get(ctx, key)
+}
+
 // TestDeadClient: its registration ends with the call in which it waited, long before its
 // time is over; that of one which goes on calling stays. So does one that was made at another
 // controller.
 func TestDeadClient(t *testing.T) {
 	t.Parallel()
+	for range 20 {
+		if deadClient(t) {
+			return
+		}
+	}
+	t.Fatal("on a machine as busy as this one no client can call again in time")
+}
+
+// deadClient returns false if the client called again so late that its registration may rightly end.
+func deadClient(t *testing.T) bool {
+	t.Helper()
 	w := deploymenttest.New(t).WithVersions(t)
-	a := serve(t, w)
+	l := lookups{w.Coord, make(chan string, 1000)}
+	a := serve(t, deploymenttest.World{Coord: w.Coord, Store: deployment.New(l, deploymenttest.Name, deployment.Config{})})
 	b := serve(t, deploymenttest.World{Coord: w.Coord.Client(), Store: w.Store})
 	var at location
 	a.ok(t, "GetLocation", `{}`, &at)
@@ -266,35 +287,39 @@ func TestDeadClient(t *testing.T) {
 	}
 	dies := map[string]context.CancelFunc{}
 	ids := map[string]string{}
-	for _, name := range []string{"calls", "dead"} {
+	for name, at := range map[string]served{"calls": a, "dead": a, "victim": b} {
 		var reg struct{ ClientID string }
-		a.ok(t, "RegisterClient", `{"application": "`+name+`", "ttlMs": 300000}`, &reg)
+		at.ok(t, "RegisterClient", `{"application": "`+name+`", "ttlMs": 300000}`, &reg)
 		ids[name] = reg.ClientID
+	}
+	for len(l.ids) > 0 {
+		<-l.ids
+	}
+	for name, id := range ids { // of the victim as well at a, and so not at its controller
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		dies[name] = cancel
-		go wait(ctx, reg.ClientID)
+		go wait(ctx, id)
 	}
-	var victim struct{ ClientID string }
-	b.ok(t, "RegisterClient", `{"application": "victim", "ttlMs": 300000}`, &victim)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	dies["victim"] = cancel
-	go wait(ctx, victim.ClientID) // at a, and so not at its controller
-	for n := 0; n < 4; {          // with the one that asked before
-		if <-a.arrived == "GetLocation" {
-			n++
-		}
+	// A call counts from its look-up on. Before that, the framework may drop one that is broken off.
+	for seen := map[string]bool{}; len(seen) < len(ids); {
+		seen[<-l.ids] = true
 	}
 	start := time.Now()
 	for _, name := range []string{"victim", "calls", "dead"} { // the dead one lapses last
 		dies[name]()
 	}
-	ctx, cancel = context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go wait(ctx, ids["calls"])
-	registered(t, w, ids["calls"], victim.ClientID)
+	for <-l.ids != ids["calls"] {
+	}
+	if time.Since(start) > 500*time.Millisecond {
+		return false
+	}
+	registered(t, w, ids["calls"], ids["victim"])
 	if took := time.Since(start); took < time.Second {
 		t.Errorf("it had %s to call again", took)
 	}
+	return true
 }

@@ -68,6 +68,8 @@ type controllerAPI struct {
 	refuses     error        // answer to each registration; nil: it registers
 	stands      atomic.Bool  // it answers no call, as a process that was stopped
 	gaveUp      atomic.Int32 // calls that ended while it stood still
+	asking      atomic.Int32 // calls for the location, to have it at once, that have not ended
+	ready       func() bool  // whether it answers such calls by now; nil: at once
 
 	mu    sync.Mutex
 	asked int // for the location, to have it at once
@@ -153,6 +155,11 @@ func (c *controllerAPI) GetLocation(ctx context.Context, r *connect.Request[pb.G
 		c.mu.Lock()
 		c.asked++
 		c.mu.Unlock()
+		c.asking.Add(1)
+		defer c.asking.Add(-1)
+		for c.ready != nil && !c.ready() && ctx.Err() == nil {
+			<-time.After(time.Millisecond)
+		}
 	}
 	timeout := time.After(time.Duration(r.Msg.GetTimeoutMs()) * time.Millisecond)
 	for {
@@ -239,7 +246,7 @@ func openWith(t *testing.T, client *mongo.Client, controllers ...*controllerAPI)
 // eventually tries until it works.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()

@@ -1,8 +1,5 @@
 package appclient
 
-// CallTimeout is after when a controller that stands still is given up.
-const CallTimeout = callTimeout
-
 // OfOne is an error as a write of one document at a place has it.
 func OfOne(at Place, err error) error {
 	at.attempt.begins()

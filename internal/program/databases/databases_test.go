@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { mongotest.Main(m) }
 
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // configured is a configuration of v1 at uri, and of v2 where nothing listens.
 func configured(uri string) config.Config {

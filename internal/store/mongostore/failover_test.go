@@ -36,7 +36,7 @@ func TestFenceThatNoMajorityHas(t *testing.T) {
 
 	// The no-op update of the confirmation alone waits for the rename, too.
 	uuid, _ := conn.CollectionUUID(tok.ID)
-	ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 	err = r.DB.RunCommand(ctx, bson.D{
 		{Key: "update", Value: "things.n2"},
 		{Key: "updates", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "_id", Value: "nobody"}}}, {Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "n", Value: 1}}}}}}}},

@@ -34,9 +34,9 @@ func TestLagOfMembers(t *testing.T) {
 		return h
 	}
 	quiet := 3 * time.Second
-	await("never idle", func(h record.Health) bool {
-		if h.Lag > quiet {
-			t.Fatalf("an idle set is %s behind", h.Lag)
+	await("an idle set shows a lag, or is never idle", func(h record.Health) bool {
+		if h.Lag > quiet { // on a busy machine also one that really is behind
+			return false
 		}
 		raw, err := ns.Measure(t.Context(), bson.D{{Key: "replSetGetStatus", Value: 1}})
 		if err != nil {

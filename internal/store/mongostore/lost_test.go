@@ -84,7 +84,7 @@ func TestLostAnswers(t *testing.T) {
 		if !errors.Is(err, record.ErrUnknown) {
 			t.Fatalf("%v, want ErrUnknown", err)
 		}
-		if took := time.Since(*begin.Load()); took > conn.CloseTimeout {
+		if took := time.Since(*begin.Load()); took > time.Minute {
 			t.Errorf("it took %v to give up", took)
 		}
 	})

@@ -50,7 +50,7 @@ func TestRolesAreEnough(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { ns.Close(t.Context()) }) //nolint:errcheck // of no interest
+		t.Cleanup(func() { ns.Close(context.WithoutCancel(t.Context())) }) //nolint:errcheck // of no interest
 		return ns
 	}
 

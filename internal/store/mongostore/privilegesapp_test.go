@@ -1,6 +1,7 @@
 package mongostore_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -46,7 +47,7 @@ func applicationsLogin(t *testing.T, root *mongo.Client, uri string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { ns.Close(t.Context()) }) //nolint:errcheck // of no interest
+	t.Cleanup(func() { ns.Close(context.WithoutCancel(t.Context())) }) //nolint:errcheck // of no interest
 	all := root.Database(db)
 	b := &storetest.Bench{Namespace: ns, Raw: all}
 	set := map[string]record.Fence{}
@@ -72,7 +73,7 @@ func applicationsLogin(t *testing.T, root *mongo.Client, uri string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { login.Disconnect(t.Context()) }) //nolint:errcheck // it is done with
+	t.Cleanup(func() { login.Disconnect(context.WithoutCancel(t.Context())) }) //nolint:errcheck // it is done with
 	app := login.Database(db)
 	refuses := func(what string, codes []int, cmds map[string]bson.D) {
 		t.Helper()

@@ -103,7 +103,7 @@ func TestTransactionIsEndedLater(t *testing.T) {
 		}},
 		{"sweep", func(t *testing.T, e *storetest.Engine, _ record.Token) {
 			// Well before the server itself ends it.
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 			defer cancel()
 			if err := e.NS.Sweep(ctx, "dbc_scratch."); err != nil {
 				t.Error(err)

@@ -67,7 +67,7 @@ func TestViewFenceEndsTransactionsElsewhere(t *testing.T) {
 	b := storetest.NewBench(t)
 	tok := b.Fixed(t, "orders")
 	abandon(t, b, "another application", "elsewhere", 1)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second) // the server ends them after 60
 	defer cancel()
 	if err := b.Fence(ctx, record.Fence{Class: record.FenceView, Token: tok, To: "orders.n1"}); err != nil {
 		t.Fatal(err)

@@ -106,7 +106,7 @@ func TestIndexBuilds(t *testing.T) {
 		if err := b.fenceFor(300*time.Millisecond, f); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("fence during a build: %v", err)
 		}
-		within("giving the fence up", 5*time.Second, func() error {
+		within("giving the fence up", time.Minute, func() error {
 			moved, err := b.Prevent(t.Context(), f)
 			if moved {
 				t.Error("it has moved")
@@ -160,7 +160,7 @@ func TestIndexBuilds(t *testing.T) {
 			if now := srv.Nodes()[0].Pid(); now != pid {
 				t.Fatal("the server has died of it")
 			}
-			within("unfence of a fence that was not set", 5*time.Second, func() error { return b.Unfence(t.Context(), first) })
+			within("unfence of a fence that was not set", time.Minute, func() error { return b.Unfence(t.Context(), first) })
 			if err := b.write("orders"); err != nil {
 				t.Errorf("write: %v", err)
 			}
@@ -179,7 +179,7 @@ func TestIndexBuilds(t *testing.T) {
 				at = second.To
 			}
 			ended = b.begin(at)
-			within("unfence under a build", 10*time.Second, func() error { return b.Unfence(t.Context(), second) })
+			within("unfence under a build", time.Minute, func() error { return b.Unfence(t.Context(), second) })
 			if err := b.write("orders"); err != nil {
 				t.Errorf("write: %v", err)
 			}

@@ -48,7 +48,7 @@ func tidied(version string, views map[string]*vrunner.View) vrunner.Stack {
 
 // Example_stack serves a version with start data and background work.
 func Example_stack() {
-	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
 	deployments, db := deployment.New(memcoord.New(), "services/notes/deployments/home", deployment.Config{}), memstore.New()
 	d, err := deployments.Create(ctx, "v1", 1)

@@ -46,7 +46,7 @@ func noting(version string, views map[string]*vrunner.View) vrunner.Stack {
 
 // Example serves one version, and follows its changes.
 func Example() {
-	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
 	// A controller makes the Deployment and its namespace.
 	deployments, db := deployment.New(memcoord.New(), "services/notes/deployments/home", deployment.Config{}), memstore.New()

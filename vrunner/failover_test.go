@@ -34,7 +34,7 @@ func TestChangesOverARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = ns.Close(context.Background()) })
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer stop()
 	w := newWorldOn(ctx, t, map[string]database{"v2": memstore.New(), "v1": struct {
 		*mongostore.Namespace

@@ -63,7 +63,7 @@ func listen(t *testing.T, h http.Handler) map[string]bbsv1connect.DesiredLRPServ
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	late := time.After(30 * time.Second)
+	late := time.After(2 * time.Minute)
 	for !ok() {
 		select {
 		case <-late:

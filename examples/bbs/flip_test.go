@@ -132,7 +132,7 @@ func (w *world) check(err error) {
 
 func (w *world) await(what string, ok func() bool) {
 	w.t.Helper()
-	late := time.After(30 * time.Second)
+	late := time.After(2 * time.Minute)
 	for !ok() {
 		select {
 		case <-late:

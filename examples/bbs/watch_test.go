@@ -49,7 +49,7 @@ func expect[Res any, P interface {
 func follow[Res any](t testing.TB, open func(context.Context) (*connect.ServerStreamForClient[Res], error)) follower[Res] {
 	t.Helper()
 	// What does not come in that time does not come.
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	s, err := open(ctx)
 	if err != nil {
 		cancel()

@@ -14,6 +14,7 @@ import (
 	"dbcontroller.dev/integration/localmongo"
 	"dbcontroller.dev/internal/store/mongostore"
 	"dbcontroller.dev/internal/store/mongostore/conn"
+	"dbcontroller.dev/internal/store/mongostore/storetest"
 	"dbcontroller.dev/record"
 )
 
@@ -68,6 +69,18 @@ func TestRolesAreEnough(t *testing.T) {
 	}
 	if _, err := ns.Identify(t.Context()); err != nil {
 		t.Error(err)
+	}
+	fixed, err := ns.Provision(t.Context(), record.KindSpec{Name: "f", Fixed: true}, "f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for version := range byte(2) { // creates the side collection, and then writes to both at once
+		results, err := ns.Apply(t.Context(), record.Batch{Tokens: storetest.TokensOf(fixed), Epoch: 1, Groups: []record.GroupWrite{
+			storetest.Group(version+1, storetest.Put(t, "f", bson.D{{Key: "_id", Value: "a"}})),
+		}})
+		if err != nil || results[0].Outcome != record.Applied {
+			t.Errorf("apply: %v, %v", results, err)
+		}
 	}
 	if err := root.Database(db).RunCommand(t.Context(), bson.D{{Key: "insert", Value: "k"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: "a"}}}}}).Err(); err != nil {
 		t.Fatal(err)

@@ -32,6 +32,7 @@ const (
 	codeNetworkTimeout           = 89
 	codeShutdownInProgress       = 91
 	codeLockFailed               = 107
+	CodeCommandNotSupported      = 115
 	CodeConflictingOperation     = 117
 	CodePrimarySteppedDown       = 189
 	CodeNoSuchTransaction        = 251

@@ -174,7 +174,16 @@ func (n *Conn) Location() string { return n.location }
 // quoted values; callers classify it. For a reply with write errors it returns both the reply and
 // the mongo.WriteException.
 func (n *Conn) Run(ctx context.Context, cmd []byte) (bson.Raw, error) {
-	res := n.DB.RunCommand(ctx, bson.Raw(cmd))
+	return run(ctx, n.DB, cmd)
+}
+
+// RunAdmin is Run for a command of the admin database.
+func (n *Conn) RunAdmin(ctx context.Context, cmd []byte) (bson.Raw, error) {
+	return run(ctx, n.Admin(), cmd)
+}
+
+func run(ctx context.Context, db *mongo.Database, cmd []byte) (bson.Raw, error) {
+	res := db.RunCommand(ctx, bson.Raw(cmd))
 	raw, err := res.Raw()
 	if err == nil {
 		err = res.Err()

@@ -21,6 +21,9 @@ func (n *Records) prepare(ctx context.Context, b record.Batch) (*job, []record.R
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	// Without an answer, separate commands are right for every server.
+	router, err := n.IsMongos(ctx)
+	j.joins = err == nil && !router
 	// Creating a collection inside the transaction would conflict with other appliers.
 	for _, kind := range j.kinds {
 		if j.targets[kind].fixed {

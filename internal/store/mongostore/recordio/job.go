@@ -29,6 +29,9 @@ type job struct {
 	kinds   []string // in order of first use
 	targets map[string]target
 	groups  []plan
+	// joins allows one command for several collections. In a sharded cluster their data can be on
+	// different shards.
+	joins bool
 }
 
 type target struct {

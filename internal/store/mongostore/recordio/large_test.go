@@ -39,7 +39,7 @@ func TestTransactionThatIsTooMuch(t *testing.T) {
 		want    record.Outcome
 	}{
 		{"commitTransaction", conn.CodeTooLargeForCache, 5, record.Applied},
-		{"insert", conn.CodeTooLargeForCache, 5, record.Applied},
+		{"bulkWrite", conn.CodeTooLargeForCache, 5, record.Applied},
 		{"commitTransaction", conn.CodeTransactionTooLarge, 5, record.Applied},
 		{"commitTransaction", conn.CodeTransactionTooLarge, 1, record.Refused},
 	} {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -22,6 +23,8 @@ import (
 type Records struct {
 	*conn.Conn
 	fences *fences.Fences
+	// noBulkWrite remembers that a server has no bulkWrite, until the process ends.
+	noBulkWrite atomic.Bool
 }
 
 // New returns the records of a connection's database.

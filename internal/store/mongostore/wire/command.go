@@ -58,14 +58,23 @@ func PlaceOf(tok record.Token) (Place, error) {
 	return p, nil
 }
 
+// AppendNamespace appends the elements that name a collection in a bulkWrite.
+func AppendNamespace(dst []byte, database string, p Place) []byte {
+	dst = bsoncore.AppendStringElement(dst, "ns", database+"."+p.Coll)
+	return appendUUID(dst, p)
+}
+
+func appendUUID(dst []byte, p Place) []byte {
+	if p.uuid == nil {
+		return dst
+	}
+	return bsoncore.AppendBinaryElement(dst, "collectionUUID", bson.TypeBinaryUUID, p.uuid)
+}
+
 // AppendCommand begins a command on a collection. The caller closes it with EndDocument.
 func AppendCommand(dst []byte, verb string, p Place) []byte {
 	_, dst = bsoncore.AppendDocumentStart(dst)
-	dst = bsoncore.AppendStringElement(dst, verb, p.Coll)
-	if p.uuid != nil {
-		dst = bsoncore.AppendBinaryElement(dst, "collectionUUID", bson.TypeBinaryUUID, p.uuid)
-	}
-	return dst
+	return appendUUID(bsoncore.AppendStringElement(dst, verb, p.Coll), p)
 }
 
 // EndDocument closes a document that began at start.
@@ -185,6 +194,12 @@ func AppendIndexed(dst []byte, t byte, i int) []byte {
 	dst = append(dst, t)
 	dst = strconv.AppendInt(dst, int64(i), 10)
 	return append(dst, 0)
+}
+
+// BeginIndexed is BeginElement for the element i of an array.
+func BeginIndexed(dst []byte, t bson.Type, i int) ([]byte, int) {
+	dst = AppendIndexed(dst, byte(t), i)
+	return append(dst, 0, 0, 0, 0), len(dst)
 }
 
 // AppendGetMore appends the command that reads on from a cursor.

@@ -105,6 +105,14 @@ func (a *App) Version() string {
 	return a.open.GetVersion()
 }
 
+// Holding reports whether writes are held for a switch. changed is closed when another location is
+// known.
+func (a *App) Holding() (held bool, changed <-chan struct{}) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.newest.GetState() == pb.Location_HOLD, a.changed
+}
+
 // Revision returns the revision of the newest known place of the data. It grows, unless the
 // deployment's record was lost and recovered.
 func (a *App) Revision() int64 { return a.where().GetRevision() }

@@ -1,0 +1,152 @@
+// Package upstream connects the proxy to the clusters that hold the data. The driver finds the servers
+// of a cluster, follows elections, and keeps connections. This package sends messages of clients
+// over them unchanged.
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/address"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/description"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/mnet"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/session" //nolint:staticcheck // the type of the clock that a topology needs
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
+
+	"dbcontroller.dev/internal/proxy/message"
+)
+
+// Cluster is one MongoDB cluster.
+type Cluster struct {
+	client   *mongo.Client
+	topology *topology.Topology
+}
+
+// Open connects to a cluster. The caller must close it. It returns before a server has answered.
+func Open(uri string) (*Cluster, error) {
+	opts := options.Client().ApplyURI(uri)
+	// The messages are those of clients, which decide about retries.
+	opts.SetAppName("dbcontroller-proxy").SetMaxPoolSize(0).SetRetryWrites(false).SetRetryReads(false)
+	opts.SetCompressors(nil)
+	if err := opts.Validate(); err != nil {
+		return nil, fmt.Errorf("connect to a cluster: %w", err)
+	}
+	client, err := mongo.Connect(options.Client().ApplyURI(uri).SetAppName("dbcontroller-proxy"))
+	if err != nil {
+		return nil, fmt.Errorf("connect to a cluster: %w", err)
+	}
+	cfg, err := topology.NewConfig(opts, &session.ClusterClock{}) //nolint:staticcheck // as above
+	if err != nil {
+		return nil, fmt.Errorf("connect to a cluster: %w", err)
+	}
+	t, err := topology.New(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connect to a cluster: %w", err)
+	}
+	if err := t.Connect(); err != nil {
+		return nil, fmt.Errorf("connect to a cluster: %w", err)
+	}
+	return &Cluster{client, t}, nil
+}
+
+// Client returns a client for the proxy's own questions.
+func (c *Cluster) Client() *mongo.Client { return c.client }
+
+// Close ends all connections.
+func (c *Cluster) Close(ctx context.Context) error {
+	return errors.Join(c.topology.Disconnect(ctx), c.client.Disconnect(ctx))
+}
+
+// Conn returns a connection to a server that fits. The caller must call Release.
+func (c *Cluster) Conn(ctx context.Context, want Want) (*Conn, error) {
+	server, err := c.topology.SelectServer(ctx, want)
+	if err != nil {
+		return nil, fmt.Errorf("no server: %w", err)
+	}
+	conn, err := server.Connection(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("no server: %w", err)
+	}
+	return &Conn{conn: conn, server: server}, nil
+}
+
+// Conn is a connection that one client uses now.
+type Conn struct {
+	conn   *mnet.Connection
+	server driver.Server
+	broken bool
+}
+
+// Address returns the server's address.
+func (c *Conn) Address() address.Address { return c.conn.Address() }
+
+// Server returns what the server said of itself.
+func (c *Conn) Server() description.Server { return c.conn.Description() }
+
+// Exchange sends a request and returns its first reply. After an error the outcome of the request is
+// unknown, unless the error is one of sending nothing: see Sent.
+func (c *Conn) Exchange(ctx context.Context, request []byte) (message.Message, error) {
+	if err := c.conn.Write(ctx, request); err != nil {
+		c.fail(err)
+		return message.Message{}, err
+	}
+	return c.Next(ctx)
+}
+
+// Next returns the next reply to the request sent last.
+func (c *Conn) Next(ctx context.Context) (message.Message, error) {
+	b, err := c.conn.Read(ctx)
+	if err != nil {
+		c.fail(err)
+		return message.Message{}, err
+	}
+	m, err := message.Parse(b)
+	if err != nil {
+		c.fail(err)
+		return message.Message{}, fmt.Errorf("%s sent a reply that is no message: %w", c.Address(), err)
+	}
+	c.learn(m.Body)
+	return m, nil
+}
+
+// fail makes Release end the connection: what comes next on it belongs to the failed request.
+func (c *Conn) fail(err error) {
+	c.broken = true
+	if p, ok := c.server.(driver.ErrorProcessor); ok {
+		p.ProcessError(err, c.conn)
+	}
+}
+
+// learn tells the driver that a server is no primary any longer, so that it looks for the next one.
+func (c *Conn) learn(reply bsoncore.Document) {
+	if v, err := reply.LookupErr("ok"); err == nil {
+		if ok, _ := v.AsInt64OK(); ok == 1 {
+			return
+		}
+	}
+	p, ok := c.server.(driver.ErrorProcessor)
+	if !ok {
+		return
+	}
+	var e driver.Error
+	if err := driver.ExtractErrorFromServerResponse(reply); errors.As(err, &e) {
+		p.ProcessError(e, c.conn)
+	}
+}
+
+// Release gives the connection back.
+func (c *Conn) Release() {
+	if c.broken {
+		// An expired connection is closed by the pool, and not used again.
+		if e, ok := c.conn.ReadWriteCloser.(interface{ Expire() error }); ok {
+			_ = e.Expire()
+			return
+		}
+	}
+	_ = c.conn.Close() // back into the pool
+}

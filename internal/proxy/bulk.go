@@ -1,0 +1,104 @@
+package proxy
+
+import (
+	"context"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"dbcontroller.dev/internal/proxy/message"
+	"dbcontroller.dev/internal/proxy/upstream"
+)
+
+// bulk serves a bulkWrite, which may name several collections. All must move with one deployment, or
+// none may move.
+func (p *Proxy) bulk(ctx context.Context, c command) bsoncore.Document {
+	infos, err := c.sequence("nsInfo")
+	if err != nil {
+		return failure(codeIllegalOperation, err.Error())
+	}
+	var d *deployed
+	for i, info := range infos {
+		v, err := info.LookupErr("ns")
+		if err != nil {
+			continue // the server refuses it
+		}
+		ns, _ := v.StringValueOK()
+		database, collection, _ := strings.Cut(ns, ".")
+		one := p.deployment(command{database: database, collection: collection})
+		if i > 0 && one != d {
+			return failure(codeIllegalOperation, "a bulkWrite cannot name collections that move with different deployments, or some that do not move")
+		}
+		d = one
+	}
+	if d == nil {
+		return p.pass(ctx, c)
+	}
+	var reply bsoncore.Document
+	_, err = d.write(ctx, func(ctx context.Context, at place) error {
+		if done, err := d.retried.look(ctx, p, at, c, nil); done != nil || err != nil {
+			reply = done
+			return err
+		}
+		m := c.msg
+		m.Sequences = append([]message.Sequence(nil), c.msg.Sequences...)
+		for i, s := range m.Sequences {
+			if s.Name != "nsInfo" {
+				continue
+			}
+			var out []byte
+			for _, info := range infos {
+				mapped, err := at.names.Info(info)
+				if err != nil {
+					reply = failure(codeIllegalOperation, err.Error())
+					return nil
+				}
+				out = append(out, mapped...)
+			}
+			m.Sequences[i].Docs = out
+		}
+		body, err := bulkBody(at, m.Body)
+		if err != nil {
+			reply = failure(codeIllegalOperation, err.Error())
+			return nil
+		}
+		m.Body = body
+		got, server, err := p.exchange(ctx, c, at.cluster, upstream.Want{}, m)
+		if err != nil {
+			reply = unreachable(c, err)
+			return nil
+		}
+		p.keepCursor(got, cursor{cluster: at.cluster, server: server.address})
+		reply = got
+		if fenced(codeOf(got)) {
+			return again
+		}
+		return nil
+	})
+	if err != nil {
+		return notWritten(c, err)
+	}
+	return reply
+}
+
+// bulkBody puts the names of a place into a bulkWrite whose list of names is in the body. The command
+// itself belongs to the database admin everywhere.
+func bulkBody(at place, body bsoncore.Document) (bsoncore.Document, error) {
+	v, err := body.LookupErr("nsInfo")
+	if err != nil {
+		return body, nil
+	}
+	list, ok := v.ArrayOK()
+	if !ok {
+		return body, nil
+	}
+	mapped, err := at.names.Infos(list)
+	if err != nil {
+		return nil, err
+	}
+	rest, err := without(body, "nsInfo")
+	if err != nil {
+		return nil, err
+	}
+	return with(rest, "nsInfo", listed(mapped))
+}

@@ -1,0 +1,208 @@
+package proxy
+
+import (
+	"encoding/hex"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"dbcontroller.dev/internal/base/rawdoc"
+	"dbcontroller.dev/internal/proxy/message"
+	"dbcontroller.dev/internal/proxy/names"
+)
+
+// command is a command of a client.
+type command struct {
+	msg        message.Message
+	verb       string
+	database   string
+	collection string // empty: it names none
+
+	session     string // id of the logical session, in hexadecimal; empty: none
+	number      int64  // txnNumber
+	retryable   bool   // it has a txnNumber outside of a transaction
+	transaction bool   // it is part of a transaction
+	starts      bool   // it is the first one of a transaction
+	preference  bson.Raw
+	unasked     bool // the client does not wait for a reply
+}
+
+// parse finds what the proxy must know of a command. It refuses a body that is no BSON.
+func parse(m message.Message) (c command, err error) {
+	c = command{msg: m, database: m.Database, unasked: m.Flags&message.MoreToCome != 0}
+	elems, err := m.Body.Elements()
+	if err != nil || len(elems) == 0 {
+		return c, fmt.Errorf("%w: no command", message.ErrMalformed)
+	}
+	c.verb = elems[0].Key()
+	// Names are looked for in pipelines, which may hold others.
+	if c.verb == "aggregate" || c.verb == "explain" {
+		if err := rawdoc.Validate(bson.Raw(m.Body)); err != nil {
+			return c, fmt.Errorf("%w: %w", message.ErrMalformed, err)
+		}
+	}
+	first, _ := elems[0].Value().StringValueOK()
+	if names.Named(c.verb) {
+		c.collection = first
+	}
+	for _, e := range elems {
+		v := e.Value()
+		switch e.Key() {
+		case "$db":
+			c.database, _ = v.StringValueOK()
+		case "collection":
+			if c.verb == "getMore" {
+				c.collection, _ = v.StringValueOK()
+			}
+		case "lsid":
+			if doc, ok := v.DocumentOK(); ok {
+				if id, err := doc.LookupErr("id"); err == nil {
+					if _, data, ok := id.BinaryOK(); ok {
+						c.session = hex.EncodeToString(data)
+					}
+				}
+			}
+		case "txnNumber":
+			c.number, c.retryable = v.AsInt64OK()
+		case "autocommit":
+			auto, ok := v.BooleanOK()
+			c.transaction = ok && !auto
+		case "startTransaction":
+			c.starts, _ = v.BooleanOK()
+		case "$readPreference":
+			if doc, ok := v.DocumentOK(); ok {
+				c.preference = bson.Raw(doc)
+			}
+		case "explain":
+			if doc, ok := v.DocumentOK(); ok && c.verb == "explain" {
+				if inner, err := doc.IndexErr(0); err == nil {
+					c.collection, _ = inner.Value().StringValueOK()
+				}
+			}
+		}
+	}
+	c.retryable = c.retryable && !c.transaction
+	return c, nil
+}
+
+// writes are the commands that change data or collections.
+var writes = map[string]bool{
+	"insert": true, "update": true, "delete": true, "findAndModify": true, "findandmodify": true, "bulkWrite": true,
+	"create": true, "createIndexes": true, "drop": true, "dropIndexes": true, "deleteIndexes": true, "collMod": true,
+}
+
+// isWrite reports whether a command may change something.
+func (c command) isWrite() bool {
+	return writes[c.verb] || c.verb == "aggregate" && names.Writes(c.msg.Body)
+}
+
+// refused are commands that a proxy does not serve, with what to do.
+var refused = map[string]string{
+	"mapReduce":        "use an aggregation",
+	"renameCollection": "rename it in the database itself, while no upgrade runs",
+	"dropDatabase":     "drop it in the database itself, while no upgrade runs",
+	"shutdown":         "send it to the server itself",
+	"fsync":            "send it to the server itself",
+	"replSetGetStatus": "send it to a member of the replica set",
+	"movePrimary":      "send it to a router of the cluster",
+	// A conversation about a login would log in a connection that other clients use afterwards.
+	"saslStart":    noUsers,
+	"saslContinue": noUsers,
+	"authenticate": noUsers,
+	"logout":       noUsers,
+}
+
+const noUsers = "it has no users; leave the login out of the connection string"
+
+// refuses returns why a command is not served; empty: it is.
+func (p *Proxy) refuses(c command) string {
+	if why, ok := refused[c.verb]; ok {
+		return why
+	}
+	if d := p.deployment(c); d == nil {
+		if why := p.mentions(c); why != "" {
+			return why
+		}
+	}
+	switch c.verb {
+	case "aggregate":
+		// It would end at the first switch without a word.
+		if c.collection == "" && names.Watches(c.msg.Body) && (c.database == "admin" || p.moves(c.database)) {
+			return "a change stream of a whole database or cluster cannot follow a collection that moves: watch the collections"
+		}
+	case "create":
+		v, err := c.msg.Body.LookupErr("viewOn")
+		if on, ok := v.StringValueOK(); err == nil && ok && p.deployment(command{database: c.database, collection: on}) != nil {
+			return "a view does not move with its collection: make it in the database itself, in both versions"
+		}
+	}
+	return ""
+}
+
+// mentions returns why a command that does not move itself cannot name a collection that does.
+func (p *Proxy) mentions(c command) string {
+	first, err := c.msg.Body.IndexErr(0)
+	if err != nil {
+		return ""
+	}
+	// An unknown command about a collection, by the form that all such commands have.
+	if name, ok := first.Value().StringValueOK(); ok && !names.Named(c.verb) && p.deployment(command{database: c.database, collection: name}) != nil {
+		return "it does not know this command, and " + name + " moves"
+	}
+	for _, s := range names.Stages(c.database, c.msg.Body) {
+		if p.deployment(command{database: s.Database, collection: s.Collection}) != nil {
+			return (&names.StrayError{Database: s.Database, Collection: s.Collection, Stage: s.Name}).Error()
+		}
+	}
+	return ""
+}
+
+// moves reports whether a database of the application has collections that move.
+func (p *Proxy) moves(database string) bool {
+	for _, d := range p.deployed {
+		if d.cfg.Database == database {
+			return true
+		}
+	}
+	return false
+}
+
+// sequence returns the documents of a list that a command has outside or inside of its body.
+func (c command) sequence(name string) ([]bsoncore.Document, error) {
+	for _, s := range c.msg.Sequences {
+		if s.Name == name {
+			return documents(s.Docs)
+		}
+	}
+	v, err := c.msg.Body.LookupErr(name)
+	if err != nil {
+		return nil, nil
+	}
+	list, ok := v.ArrayOK()
+	if !ok {
+		return nil, fmt.Errorf("%s is no list", name)
+	}
+	values, err := list.Values()
+	if err != nil {
+		return nil, err
+	}
+	out := make([]bsoncore.Document, len(values))
+	for i, v := range values {
+		if out[i], ok = v.DocumentOK(); !ok {
+			return nil, fmt.Errorf("%s has an entry that is no document", name)
+		}
+	}
+	return out, nil
+}
+
+func documents(b []byte) (out []bsoncore.Document, err error) {
+	for len(b) > 0 {
+		doc, rest, ok := bsoncore.ReadDocument(b)
+		if !ok {
+			return nil, message.ErrMalformed
+		}
+		out, b = append(out, doc), rest
+	}
+	return out, nil
+}

@@ -1,0 +1,74 @@
+package proxy
+
+import (
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo/address"
+
+	"dbcontroller.dev/internal/proxy/names"
+	"dbcontroller.dev/internal/proxy/upstream"
+)
+
+// cursor is an open cursor of a client: the server that has it, and the names in its replies.
+type cursor struct {
+	cluster *upstream.Cluster
+	server  address.Address
+	names   *names.Map // nil: of a collection that does not move
+	watches bool       // a change stream
+	used    time.Time
+}
+
+// cursors holds the open cursors of all clients by their ids, which servers choose at random.
+type cursors struct {
+	mu   sync.Mutex
+	open map[int64]cursor
+}
+
+// forgotten is the time after which an unused cursor is forgotten. Servers end it earlier.
+const forgotten = time.Hour
+
+// mostCursors bounds the cursors that are known. Beyond it those go that were not used for longest.
+const mostCursors = 100_000
+
+func (c *cursors) keep(id int64, one cursor) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open == nil {
+		c.open = map[int64]cursor{}
+	}
+	one.used = time.Now()
+	c.open[id] = one
+	if len(c.open) > mostCursors {
+		c.forget()
+	}
+}
+
+// forget removes the cursors that were not used for long, or the oldest one if there are none.
+func (c *cursors) forget() {
+	var oldest int64
+	var when time.Time
+	for id, one := range c.open {
+		if time.Since(one.used) > forgotten {
+			delete(c.open, id)
+		} else if when.IsZero() || one.used.Before(when) {
+			oldest, when = id, one.used
+		}
+	}
+	if len(c.open) > mostCursors {
+		delete(c.open, oldest)
+	}
+}
+
+func (c *cursors) get(id int64) (cursor, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one, ok := c.open[id]
+	return one, ok
+}
+
+func (c *cursors) drop(id int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.open, id)
+}

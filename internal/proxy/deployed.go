@@ -1,0 +1,208 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"dbcontroller.dev/appclient"
+	"dbcontroller.dev/appclient/client"
+	"dbcontroller.dev/internal/proxy/names"
+	"dbcontroller.dev/internal/proxy/upstream"
+)
+
+// Deployment is a deployment whose kinds the application uses through the proxy.
+type Deployment struct {
+	// Controllers are the addresses of its controllers.
+	Controllers []string
+	// Access holds the proxy's credentials for them.
+	Access client.Config
+	// Name is the deployment's name. Empty: that of the first controller that answers.
+	Name string
+	// Application is the name by which the proxy registers.
+	Application string
+	// Database and Collections are the names that the application uses for ever: the database, and the
+	// kind of each of its collections that move.
+	Database    string
+	Collections map[string]string
+	// URIs are the connection strings of the versions' clusters, by version.
+	URIs map[string]string
+	// Memory is a file for the last known place (appclient.Config.Memory).
+	Memory string
+}
+
+// deployed is a deployment that the proxy follows.
+type deployed struct {
+	cfg     Deployment
+	app     *appclient.App
+	retried retried
+
+	mu       sync.Mutex
+	clusters map[*mongo.Client]*upstream.Cluster
+}
+
+// place is where the data of a deployment is.
+type place struct {
+	cluster *upstream.Cluster
+	version string
+	names   names.Map
+}
+
+// follow opens a deployment. clusters opens a cluster, or returns the open one.
+func follow(ctx context.Context, cfg Deployment, clusters func(uri string) (*upstream.Cluster, error), log *slog.Logger) (*deployed, error) {
+	d := &deployed{cfg: cfg, clusters: map[*mongo.Client]*upstream.Cluster{}}
+	// All of them, also those without the data now: a write that is sent again may have been made there.
+	for _, uri := range cfg.URIs {
+		if _, err := clusters(uri); err != nil {
+			return nil, err
+		}
+	}
+	app, err := appclient.Open(ctx, appclient.Config{
+		Controllers: cfg.Controllers, Access: cfg.Access, Deployment: cfg.Name, Application: cfg.Application, Memory: cfg.Memory, Log: log,
+		MongoAt: func(_ context.Context, at appclient.Where) (*mongo.Client, error) {
+			uri, ok := cfg.URIs[at.Version]
+			if !ok {
+				return nil, fmt.Errorf("the configuration has no uri for version %s, in the cluster at %s", at.Version, at.Hosts)
+			}
+			cluster, err := clusters(uri)
+			if err != nil {
+				return nil, err
+			}
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.clusters[cluster.Client()] = cluster
+			return cluster.Client(), nil
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.app = app
+	return d, nil
+}
+
+// has reports whether a namespace of the application moves with this deployment.
+func (d *deployed) has(database, collection string) bool {
+	_, ok := d.cfg.Collections[collection]
+	return ok && database == d.cfg.Database
+}
+
+// at returns the place that appclient found.
+func (d *deployed) at(p appclient.Place) (place, error) {
+	d.mu.Lock()
+	cluster := d.clusters[p.Client]
+	d.mu.Unlock()
+	out := place{cluster: cluster, version: p.Version, names: names.Map{Database: d.cfg.Database, To: map[string]string{}}}
+	for face, kind := range d.cfg.Collections {
+		c, err := p.Collection(kind)
+		if err != nil {
+			continue // a version without this kind: commands on it are refused
+		}
+		if out.names.Place == "" {
+			out.names.Place = c.Database().Name()
+		}
+		if c.Database().Name() == out.names.Place {
+			out.names.To[face] = c.Name()
+		}
+	}
+	if out.names.Place == "" {
+		return out, fmt.Errorf("version %s has none of the kinds that the configuration names", p.Version)
+	}
+	return out, nil
+}
+
+// again makes appclient run its callback again if the data has moved.
+var again = appclient.ErrMoved
+
+// write runs do where the data is, when writes are allowed. do returns again if a fence may have refused
+// it and nothing, or a part that do knows, was written. moved is false if that had another reason.
+func (d *deployed) write(ctx context.Context, do func(ctx context.Context, at place) error) (moved bool, err error) {
+	err = d.app.Write(ctx, func(ctx context.Context, p appclient.Place) error {
+		at, err := d.at(p)
+		if err != nil {
+			return err
+		}
+		return do(ctx, at)
+	})
+	if errors.Is(err, again) && !errors.Is(err, appclient.ErrNotWritten) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// read is write for a read.
+func (d *deployed) read(ctx context.Context, do func(ctx context.Context, at place) error) error {
+	err := d.app.Read(ctx, func(ctx context.Context, p appclient.Place) error {
+		at, err := d.at(p)
+		if err != nil {
+			return err
+		}
+		return do(ctx, at)
+	})
+	if errors.Is(err, again) {
+		return nil // do keeps the reply
+	}
+	return err
+}
+
+// enter counts a transaction as a write until done is called. abort is called if a switch has held writes
+// for longer than grace before that.
+func (d *deployed) enter(ctx, life context.Context, grace time.Duration, abort func()) (at place, done func(), err error) {
+	type result struct {
+		at  place
+		err error
+	}
+	entered := make(chan result, 1)
+	finished := make(chan struct{})
+	waits, stop := context.WithCancel(life)
+	// The wait belongs to the command, the transaction does not.
+	unlink := context.AfterFunc(ctx, stop)
+	go func() {
+		defer stop()
+		_, err := d.write(waits, func(_ context.Context, at place) error {
+			unlink()
+			entered <- result{at: at}
+			d.guard(life, finished, grace, abort)
+			return nil
+		})
+		if err != nil {
+			entered <- result{err: err}
+		}
+	}()
+	r := <-entered
+	if r.err != nil {
+		return at, nil, r.err
+	}
+	return r.at, sync.OnceFunc(func() { close(finished) }), nil
+}
+
+// guard waits for the end of a transaction, and calls abort once if a switch waits for it too long.
+func (d *deployed) guard(life context.Context, finished <-chan struct{}, grace time.Duration, abort func()) {
+	var late <-chan time.Time
+	for {
+		held, changed := d.app.Holding()
+		switch {
+		case held && late == nil:
+			t := time.NewTimer(grace)
+			defer t.Stop()
+			late = t.C
+		case !held:
+			late = nil
+		}
+		select {
+		case <-finished:
+			return
+		case <-life.Done():
+			return
+		case <-late:
+			abort()
+			return
+		case <-changed:
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package proxy
+
+import (
+	"context"
+	"encoding/binary"
+	"net"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/semaphore"
+
+	"dbcontroller.dev/internal/proxy/message"
+)
+
+// alone is a proxy without clusters, for clients that never get so far.
+func alone(t *testing.T, memory int64) (address string, p *Proxy) {
+	t.Helper()
+	p = &Proxy{cfg: Config{Connections: 100}, memory: semaphore.NewWeighted(memory), log: discard}
+	p.life, p.stop = context.WithCancel(t.Context())
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- p.Serve(l) }()
+	t.Cleanup(func() {
+		if err := p.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String(), p
+}
+
+func dial(t *testing.T, address string) net.Conn {
+	t.Helper()
+	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// ping proves that the proxy serves a client.
+func ping(t *testing.T, c net.Conn) {
+	t.Helper()
+	raw, err := bson.Marshal(bson.D{{Key: "ping", Value: 1}, {Key: "$db", Value: "admin"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write(message.Message{ID: 1, Body: raw}.Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	h, rest, err := message.ReadHeader(c, message.MaxMessage)
+	if err != nil || h.ReplyTo != 1 || rest == 0 {
+		t.Fatalf("%+v, %v", h, err)
+	}
+}
+
+// TestHostileClients: a client that breaks the protocol loses its connection, and no other one notices.
+func TestHostileClients(t *testing.T) {
+	t.Parallel()
+	address, _ := alone(t, message.MaxMessage)
+	deep := bson.A{}
+	for range 600 {
+		deep = bson.A{bson.D{{Key: "$facet", Value: bson.D{{Key: "a", Value: deep}}}}}
+	}
+	nested, err := bson.Marshal(bson.D{{Key: "aggregate", Value: "c"}, {Key: "pipeline", Value: deep}, {Key: "$db", Value: "d"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := func(length, op uint32) []byte {
+		b := binary.LittleEndian.AppendUint32(nil, length)
+		b = append(b, 1, 0, 0, 0, 0, 0, 0, 0)
+		return binary.LittleEndian.AppendUint32(b, op)
+	}
+	for name, b := range map[string][]byte{
+		"no protocol":      []byte("GET / HTTP/1.1\r\nHost: mongo\r\n\r\n"),
+		"a length bomb":    header(0x7fffffff, 2013),
+		"a short length":   header(1, 2013),
+		"compressed":       append(header(20, 2012), 0, 0, 0, 0),
+		"no body":          append(header(20, 2013), 0, 0, 0, 0),
+		"a deep pipeline":  message.Message{ID: 1, Body: nested}.Append(nil),
+		"an empty command": message.Message{ID: 1, Body: []byte{5, 0, 0, 0, 0}}.Append(nil),
+	} {
+		c := dial(t, address)
+		if _, err := c.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		// The end of the connection, at once and without an answer.
+		if n, err := c.Read(make([]byte, 1)); n > 0 || err == nil {
+			t.Errorf("%s: answered", name)
+		}
+		ping(t, dial(t, address))
+	}
+}
+
+// TestMemoryIsReserved: clients that announce large messages and do not send them take no memory from the
+// system, and the others wait until they are gone.
+func TestMemoryIsReserved(t *testing.T) {
+	t.Parallel()
+	address, p := alone(t, message.MaxMessage)
+	large := binary.LittleEndian.AppendUint32(nil, message.MaxMessage)
+	large = append(large, 1, 0, 0, 0, 0, 0, 0, 0, 0xdd, 0x07, 0, 0)
+	c := dial(t, address)
+	if _, err := c.Write(large); err != nil {
+		t.Fatal(err)
+	}
+	for p.memory.TryAcquire(message.MaxMessage / 2) { // until the announced message is reserved
+		p.memory.Release(message.MaxMessage / 2)
+		time.Sleep(time.Millisecond)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ping(t, dial(t, address))
+}

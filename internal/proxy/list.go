@@ -1,0 +1,169 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"dbcontroller.dev/internal/proxy/names"
+	"dbcontroller.dev/internal/proxy/upstream"
+)
+
+// list lists the collections of a database of the application: those that move, from their place, and
+// the others. All are in the first batch.
+func (p *Proxy) list(ctx context.Context, d *deployed, c command) bsoncore.Document {
+	rest, reply := p.listAt(ctx, p.home, c, c.msg.Body)
+	if reply != nil {
+		return reply
+	}
+	batch := bsoncore.NewArrayBuilder()
+	for _, doc := range rest {
+		// What a moved collection has left here is no collection of the application.
+		if name, _ := text(doc, "name"); !d.has(c.database, name) {
+			batch.AppendDocument(doc)
+		}
+	}
+	err := d.read(ctx, func(ctx context.Context, at place) error {
+		body, err := inPlace(at.names, c.msg.Body)
+		if err != nil {
+			reply = failure(codeIllegalOperation, err.Error())
+			return nil
+		}
+		var moved []bsoncore.Document
+		if moved, reply = p.listAt(ctx, at.cluster, c, body); reply != nil {
+			return nil
+		}
+		faces := map[string]string{}
+		for face, name := range at.names.To {
+			faces[name] = face
+		}
+		for _, doc := range moved {
+			name, _ := text(doc, "name")
+			if face, ok := faces[name]; ok {
+				batch.AppendDocument(renamed(doc, face))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return failure(codeHostUnreachable, err.Error())
+	}
+	if reply != nil {
+		return reply
+	}
+	cursor := bsoncore.NewDocumentBuilder().AppendArray("firstBatch", batch.Build()).AppendInt64("id", 0).
+		AppendString("ns", c.database+".$cmd.listCollections").Build()
+	return bsoncore.NewDocumentBuilder().AppendDocument("cursor", cursor).AppendDouble("ok", 1).Build()
+}
+
+// inPlace returns a listCollections with the names of a place. A filter by one name is the one that
+// drivers send.
+func inPlace(m names.Map, body bsoncore.Document) (bsoncore.Document, error) {
+	filter := bsoncore.Document(nil)
+	if v, err := body.LookupErr("filter"); err == nil {
+		filter, _ = v.DocumentOK()
+	}
+	rest, err := without(body, "$db", "filter")
+	if err != nil {
+		return nil, err
+	}
+	if filter != nil {
+		if name, ok := text(filter, "name"); ok {
+			if to, ok := m.To[name]; ok {
+				filter = renamed(filter, to)
+			}
+		}
+		if rest, err = with(rest, "filter", bsoncore.Value{Type: bsoncore.TypeEmbeddedDocument, Data: filter}); err != nil {
+			return nil, err
+		}
+	}
+	return with(rest, "$db", bsoncore.Value{Type: bsoncore.TypeString, Data: bsoncore.AppendString(nil, m.Place)})
+}
+
+// renamed returns a document with another name.
+func renamed(doc bsoncore.Document, name string) bsoncore.Document {
+	elems, err := doc.Elements()
+	if err != nil {
+		return doc
+	}
+	b := bsoncore.NewDocumentBuilder()
+	for _, e := range elems {
+		if e.Key() == "name" {
+			b.AppendString("name", name)
+		} else {
+			b.AppendValue(e.Key(), e.Value())
+		}
+	}
+	return b.Build()
+}
+
+func text(doc bsoncore.Document, key string) (string, bool) {
+	v, err := doc.LookupErr(key)
+	if err != nil {
+		return "", false
+	}
+	return v.StringValueOK()
+}
+
+// listAt lists all collections that a command asks for in a cluster. A reply that is not nil is an
+// error.
+func (p *Proxy) listAt(ctx context.Context, cluster *upstream.Cluster, c command, body bsoncore.Document) (docs []bsoncore.Document, failed bsoncore.Document) {
+	reply, server, err := p.exchange(ctx, c, cluster, upstream.Want{}, request(body))
+	for {
+		if err != nil {
+			return nil, failure(codeHostUnreachable, err.Error())
+		}
+		if !succeeded(reply) {
+			return nil, reply
+		}
+		batch, bad := batchOf(reply)
+		if bad != nil {
+			return nil, failure(codeIllegalOperation, bad.Error())
+		}
+		docs = append(docs, batch...)
+		id := cursorOf(reply)
+		if id == 0 {
+			return docs, nil
+		}
+		database, _ := text(body, "$db")
+		b := bsoncore.NewDocumentBuilder().AppendInt64("getMore", id).AppendString("collection", "$cmd.listCollections")
+		if v, err := body.LookupErr("lsid"); err == nil {
+			b.AppendValue("lsid", v)
+		}
+		more := b.AppendString("$db", database).Build()
+		reply, _, err = p.exchange(ctx, c, cluster, upstream.Want{At: server.address}, request(more))
+	}
+}
+
+// batchOf returns the documents in the cursor of a reply.
+func batchOf(reply bsoncore.Document) (docs []bsoncore.Document, err error) {
+	v, err := reply.LookupErr("cursor")
+	if err != nil {
+		return nil, err
+	}
+	cursor, ok := v.DocumentOK()
+	if !ok {
+		return nil, errors.New("a reply without a cursor")
+	}
+	for _, key := range []string{"firstBatch", "nextBatch"} {
+		v, err := cursor.LookupErr(key)
+		if err != nil {
+			continue
+		}
+		list, ok := v.ArrayOK()
+		if !ok {
+			continue
+		}
+		values, err := list.Values()
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range values {
+			if doc, ok := v.DocumentOK(); ok {
+				docs = append(docs, doc)
+			}
+		}
+	}
+	return docs, nil
+}

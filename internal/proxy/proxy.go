@@ -1,0 +1,167 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"dbcontroller.dev/internal/proxy/message"
+	"dbcontroller.dev/internal/proxy/upstream"
+)
+
+// Config configures a Proxy.
+type Config struct {
+	// Upstream is the connection string of the cluster with everything that no deployment names.
+	Upstream string
+	// Deployments are those whose kinds the application uses.
+	Deployments []Deployment
+	// Grace is the time that an open transaction has to end when a switch holds writes. Default 2 s.
+	Grace time.Duration
+	// Memory bounds the bytes of the clients' messages that are held at a time. Default 1 GiB.
+	Memory int64
+	// Connections bounds the connections of clients. Default 10,000.
+	Connections int
+	// Log receives warnings; nil: no log.
+	Log *slog.Logger
+}
+
+// discard is the log of a proxy without one.
+var discard = slog.New(slog.DiscardHandler)
+
+// Proxy serves clients. Its methods may be called concurrently.
+type Proxy struct {
+	cfg      Config
+	log      *slog.Logger
+	home     *upstream.Cluster
+	deployed []*deployed
+
+	life context.Context //nolint:containedctx // of everything that outlives one command
+	stop context.CancelFunc
+	g    sync.WaitGroup
+
+	requests     atomic.Int32 // ids of messages to servers
+	connections  atomic.Int64 // ids for hello
+	open         atomic.Int64
+	cursors      cursors
+	transactions transactions
+	times        times
+	memory       *semaphore.Weighted // bytes of messages of clients
+
+	mu     sync.Mutex
+	byURI  map[string]*upstream.Cluster
+	opened []*upstream.Cluster // in the order of opening; home is the first one
+}
+
+// New opens the clusters and follows the deployments. The caller must close the Proxy.
+func New(ctx context.Context, cfg Config) (_ *Proxy, err error) {
+	if cfg.Grace == 0 {
+		cfg.Grace = 2 * time.Second
+	}
+	if cfg.Memory == 0 {
+		cfg.Memory = 1 << 30
+	}
+	if cfg.Connections == 0 {
+		cfg.Connections = 10_000
+	}
+	if cfg.Log == nil {
+		cfg.Log = discard
+	}
+	p := &Proxy{cfg: cfg, log: cfg.Log, byURI: map[string]*upstream.Cluster{}, memory: semaphore.NewWeighted(max(cfg.Memory, message.MaxMessage))}
+	p.life, p.stop = context.WithCancel(context.WithoutCancel(ctx))
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.Close(context.WithoutCancel(ctx)))
+		}
+	}()
+	if p.home, err = p.cluster(cfg.Upstream); err != nil {
+		return nil, err
+	}
+	for _, d := range cfg.Deployments {
+		one, err := follow(ctx, d, p.cluster, cfg.Log)
+		if err != nil {
+			return nil, fmt.Errorf("deployment %s: %w", d.Name, err)
+		}
+		p.deployed = append(p.deployed, one)
+	}
+	return p, nil
+}
+
+// cluster opens a cluster, or returns the open one.
+func (p *Proxy) cluster(uri string) (*upstream.Cluster, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.byURI[uri]; c != nil {
+		return c, nil
+	}
+	c, err := upstream.Open(uri)
+	if err != nil {
+		return nil, err
+	}
+	p.byURI[uri] = c
+	p.opened = append(p.opened, c)
+	return c, nil
+}
+
+// clusters returns the clusters that are open.
+func (p *Proxy) clusters() []*upstream.Cluster {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]*upstream.Cluster(nil), p.opened...)
+}
+
+// deployment returns the deployment with which the collection of a command moves; nil: it does not move.
+func (p *Proxy) deployment(c command) *deployed {
+	for _, d := range p.deployed {
+		if d.has(c.database, c.collection) {
+			return d
+		}
+	}
+	return nil
+}
+
+// Serve serves the clients of a listener until Close, or until the listener fails. It closes the
+// listener.
+func (p *Proxy) Serve(l net.Listener) error {
+	unlink := context.AfterFunc(p.life, func() { _ = l.Close() })
+	defer unlink()
+	defer l.Close() //nolint:errcheck // nothing is left to write
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			if p.life.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		if p.open.Add(1) > int64(p.cfg.Connections) {
+			p.open.Add(-1)
+			_ = c.Close()
+			continue
+		}
+		p.g.Go(func() {
+			defer p.open.Add(-1)
+			p.serve(c)
+		})
+	}
+}
+
+// Close ends the connections of clients, deregisters from the controllers, and closes the clusters.
+func (p *Proxy) Close(ctx context.Context) error {
+	p.stop()
+	p.g.Wait()
+	var errs []error
+	for _, d := range p.deployed {
+		errs = append(errs, d.app.Close(ctx))
+	}
+	for _, c := range p.clusters() {
+		errs = append(errs, c.Close(ctx))
+	}
+	return errors.Join(errs...)
+}

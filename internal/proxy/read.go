@@ -1,0 +1,170 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"dbcontroller.dev/internal/proxy/names"
+	"dbcontroller.dev/internal/proxy/upstream"
+)
+
+// read serves a read of a collection that moves.
+func (p *Proxy) read(ctx context.Context, d *deployed, c command) bsoncore.Document {
+	want, ok := upstream.WantOf(c.preference)
+	if !ok {
+		return failure(codeInvalidReadPrefers, "invalid $readPreference")
+	}
+	watches := c.verb == "aggregate" && names.Watches(c.msg.Body)
+	var reply bsoncore.Document
+	err := d.read(ctx, func(ctx context.Context, at place) error {
+		m := c.msg
+		var err error
+		if m.Body, err = at.names.Command(c.msg.Body); err != nil {
+			reply = failure(codeIllegalOperation, err.Error())
+			return nil
+		}
+		got, server, err := p.exchange(ctx, c, at.cluster, want, m)
+		if err != nil {
+			reply = unreachable(c, err)
+			return nil
+		}
+		p.keepCursor(got, cursor{cluster: at.cluster, server: server.address, names: &at.names, watches: watches})
+		if reply, err = at.names.Reply(got, watches); err != nil {
+			return err
+		}
+		if slices.Contains(movedCodes, codeOf(got)) {
+			return again
+		}
+		return nil
+	})
+	if err != nil {
+		return failure(codeHostUnreachable, err.Error())
+	}
+	return reply
+}
+
+// keepCursor remembers the cursor of a reply.
+func (p *Proxy) keepCursor(reply bsoncore.Document, one cursor) {
+	if id := cursorOf(reply); id != 0 {
+		p.cursors.keep(id, one)
+	}
+}
+
+// cursorOf returns the id of the open cursor in a reply; 0: there is none.
+func cursorOf(reply bsoncore.Document) int64 {
+	v, err := reply.LookupErr("cursor")
+	if err != nil {
+		return 0
+	}
+	doc, ok := v.DocumentOK()
+	if !ok {
+		return 0
+	}
+	return number(doc, "id")
+}
+
+// errNoCursor is the answer of a server that has no such cursor.
+var errNoCursor = errors.New("this proxy knows no such cursor")
+
+// more reads on with a cursor, at the server that has it.
+func (p *Proxy) more(ctx context.Context, c command) bsoncore.Document {
+	id := number(c.msg.Body, "getMore")
+	one, ok := p.cursors.get(id)
+	if !ok {
+		return failure(codeCursorNotFound, errNoCursor.Error())
+	}
+	m := c.msg
+	if one.names != nil {
+		var err error
+		if m.Body, err = one.names.Command(c.msg.Body); err != nil {
+			return failure(codeIllegalOperation, err.Error())
+		}
+	}
+	reply, _, err := p.exchange(ctx, c, one.cluster, upstream.Want{At: one.server}, m)
+	if err != nil {
+		p.cursors.drop(id)
+		return failure(codeHostUnreachable, err.Error())
+	}
+	// An error need not be the end of the cursor: the next call tells.
+	if succeeded(reply) && cursorOf(reply) == 0 || codeOf(reply) == codeCursorNotFound {
+		p.cursors.drop(id)
+	} else {
+		p.cursors.keep(id, one)
+	}
+	if one.names != nil {
+		if mapped, err := one.names.Reply(reply, one.watches); err == nil {
+			return mapped
+		}
+	}
+	return reply
+}
+
+// kill ends cursors, which may be at several servers.
+func (p *Proxy) kill(ctx context.Context, c command) bsoncore.Document {
+	killed, missing := bsoncore.NewArrayBuilder(), bsoncore.NewArrayBuilder()
+	ids, err := idsOf(c.msg.Body)
+	if err != nil {
+		return failure(codeIllegalOperation, err.Error())
+	}
+	for _, id := range ids {
+		one, ok := p.cursors.get(id)
+		if !ok {
+			missing.AppendInt64(id)
+			continue
+		}
+		p.cursors.drop(id)
+		body, err := killOne(c, id, one)
+		if err == nil {
+			_, _, err = p.exchange(ctx, c, one.cluster, upstream.Want{At: one.server}, request(body))
+		}
+		if err != nil {
+			missing.AppendInt64(id)
+			continue
+		}
+		killed.AppendInt64(id)
+	}
+	none := bsoncore.NewArrayBuilder().Build()
+	return bsoncore.NewDocumentBuilder().
+		AppendArray("cursorsKilled", killed.Build()).AppendArray("cursorsNotFound", missing.Build()).
+		AppendArray("cursorsAlive", none).AppendArray("cursorsUnknown", none).AppendDouble("ok", 1).Build()
+}
+
+func idsOf(body bsoncore.Document) (ids []int64, err error) {
+	v, err := body.LookupErr("cursors")
+	if err != nil {
+		return nil, err
+	}
+	list, ok := v.ArrayOK()
+	if !ok {
+		return nil, errors.New("cursors is no list")
+	}
+	values, err := list.Values()
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range values {
+		id, ok := v.AsInt64OK()
+		if !ok {
+			return nil, errors.New("cursors has an entry that is no number")
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// killOne returns the command that ends one cursor, with the names of its place.
+func killOne(c command, id int64, one cursor) (bsoncore.Document, error) {
+	b := bsoncore.NewDocumentBuilder().AppendString("killCursors", c.collection).
+		AppendArray("cursors", bsoncore.NewArrayBuilder().AppendInt64(id).Build())
+	if v, err := c.msg.Body.LookupErr("lsid"); err == nil {
+		b.AppendValue("lsid", v)
+	}
+	body := b.AppendString("$db", c.database).Build()
+	if one.names == nil {
+		return body, nil
+	}
+	return one.names.Command(body)
+}

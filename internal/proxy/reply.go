@@ -1,0 +1,133 @@
+package proxy
+
+import (
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+)
+
+// Error codes of MongoDB that the proxy gives or looks for.
+const (
+	codeHostUnreachable    = 6
+	codeIllegalOperation   = 20
+	codeCursorNotFound     = 43
+	codeNamespaceNotFound  = 26
+	codeCommandNotFound    = 59
+	codeShutdown           = 91
+	codeNotSupported       = 115
+	codeValidation         = 121
+	codeNotOnView          = 166
+	codePlanKilled         = 175
+	codeHistoryIncomplete  = 217
+	codeRetired            = 241
+	codeNoSuchTransaction  = 251
+	codeWrongUUID          = 361
+	codeWritesBlocked      = 371
+	codeTransactionTooOld  = 225
+	codeInvalidReadPrefers = 9
+)
+
+// Labels of errors, by which drivers decide about a repetition.
+const (
+	labelRetryable = "RetryableWriteError"
+	labelTransient = "TransientTransactionError"
+	labelUnknown   = "UnknownTransactionCommitResult"
+)
+
+var codeNames = map[int32]string{
+	codeHostUnreachable: "HostUnreachable", codeIllegalOperation: "IllegalOperation", codeCursorNotFound: "CursorNotFound",
+	codeCommandNotFound: "CommandNotFound", codeShutdown: "ShutdownInProgress", codeNotSupported: "CommandNotSupported",
+	codeHistoryIncomplete: "IncompleteTransactionHistory", codeNoSuchTransaction: "NoSuchTransaction",
+	codeTransactionTooOld: "TransactionTooOld", codeInvalidReadPrefers: "FailedToParse",
+}
+
+// failure is a reply that says why a command failed.
+func failure(code int32, message string, labels ...string) bsoncore.Document {
+	b := bsoncore.NewDocumentBuilder().AppendDouble("ok", 0).AppendString("errmsg", message).AppendInt32("code", code)
+	if name := codeNames[code]; name != "" {
+		b.AppendString("codeName", name)
+	}
+	if len(labels) > 0 {
+		list := bsoncore.NewArrayBuilder()
+		for _, l := range labels {
+			list.AppendString(l)
+		}
+		b.AppendArray("errorLabels", list.Build())
+	}
+	return b.Build()
+}
+
+// success is a reply without anything to say.
+func success() bsoncore.Document { return bsoncore.NewDocumentBuilder().AppendDouble("ok", 1).Build() }
+
+// succeeded reports whether a reply has ok: 1. Errors of single documents may stand in it all the same.
+func succeeded(reply bsoncore.Document) bool {
+	v, err := reply.LookupErr("ok")
+	if err != nil {
+		return false
+	}
+	ok, is := v.AsInt64OK()
+	return is && ok == 1
+}
+
+// codeOf returns the code of a reply that failed as a whole; 0: it did not.
+func codeOf(reply bsoncore.Document) int32 {
+	if succeeded(reply) {
+		return 0
+	}
+	v, err := reply.LookupErr("code")
+	if err != nil {
+		return 0
+	}
+	code, _ := v.AsInt64OK()
+	return int32(code)
+}
+
+// fenceCodes are the codes by which a fence refuses a write.
+var fenceCodes = []int32{codeValidation, codeNotOnView, codeWrongUUID, codeWritesBlocked}
+
+// movedCodes are the codes of a read where the data was.
+var movedCodes = append([]int32{codeNamespaceNotFound, codePlanKilled, codeRetired}, fenceCodes...)
+
+// writeError is the error of one document of a write.
+type writeError struct {
+	index int
+	code  int32
+	raw   bsoncore.Document
+}
+
+// writeErrors returns the errors of single documents.
+func writeErrors(reply bsoncore.Document) (out []writeError) {
+	v, err := reply.LookupErr("writeErrors")
+	if err != nil {
+		return nil
+	}
+	list, ok := v.ArrayOK()
+	if !ok {
+		return nil
+	}
+	values, err := list.Values()
+	if err != nil {
+		return nil
+	}
+	for _, v := range values {
+		doc, ok := v.DocumentOK()
+		if !ok {
+			continue
+		}
+		out = append(out, writeError{index: int(number(doc, "index")), code: int32(number(doc, "code")), raw: doc})
+	}
+	return out
+}
+
+// number returns a number of a document; 0: it has none.
+func number(doc bsoncore.Document, key string) int64 {
+	v, err := doc.LookupErr(key)
+	if err != nil {
+		return 0
+	}
+	n, _ := v.AsInt64OK()
+	return n
+}
+
+func fenced(code int32) bool { return slices.Contains(fenceCodes, code) }

@@ -1,0 +1,222 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo/address"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/description"
+
+	"dbcontroller.dev/internal/proxy/message"
+	"dbcontroller.dev/internal/proxy/upstream"
+)
+
+// peer is the connection of a client.
+type peer struct {
+	conn net.Conn
+	id   int64 // for hello
+}
+
+// serve serves one client until it ends the connection, breaks the protocol, or the proxy closes.
+func (p *Proxy) serve(conn net.Conn) {
+	ctx, cancel := context.WithCancel(p.life)
+	defer cancel()
+	defer conn.Close() //nolint:errcheck // nothing is left to write
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	cl := &peer{conn: conn, id: p.connections.Add(1)}
+	// Read ahead, so that the end of the connection cancels the command that runs for it.
+	next := make(chan incoming)
+	p.g.Go(func() {
+		defer close(next)
+		defer cancel()
+		in := bufio.NewReaderSize(conn, readBuffer)
+		for {
+			m, err := p.receive(ctx, conn, in)
+			if err != nil {
+				if !errors.Is(err, io.EOF) && ctx.Err() == nil {
+					p.log.Debug("a client's connection ends", slog.String("client", conn.RemoteAddr().String()), slog.Any("error", err))
+				}
+				return
+			}
+			select {
+			case next <- m:
+			case <-ctx.Done():
+				m.done()
+				return
+			}
+		}
+	})
+	for m := range next {
+		ok := p.answer(ctx, cl, m.Message)
+		m.done()
+		if !ok {
+			cancel()
+		}
+	}
+}
+
+// incoming is a message of a client, whose bytes count until done.
+type incoming struct {
+	message.Message
+	done func()
+}
+
+const (
+	// readBuffer is the memory of an idle connection, beside its goroutines.
+	readBuffer = 4 << 10
+	// bodyTimeout is the time in which a message must come that has begun. Its bytes are reserved
+	// meanwhile.
+	bodyTimeout = 30 * time.Second
+	// writeTimeout is the time in which a client must take a reply.
+	writeTimeout = 5 * time.Minute
+)
+
+// receive reads a message. It reserves the memory before it reads more than the header.
+func (p *Proxy) receive(ctx context.Context, conn net.Conn, r io.Reader) (in incoming, err error) {
+	h, rest, err := message.ReadHeader(r, message.MaxMessage)
+	if err != nil {
+		return in, err
+	}
+	if err := p.memory.Acquire(ctx, int64(rest)); err != nil {
+		return in, err
+	}
+	in.done = func() { p.memory.Release(int64(rest)) }
+	defer func() {
+		if err != nil {
+			in.done()
+		}
+	}()
+	if err := conn.SetReadDeadline(time.Now().Add(bodyTimeout)); err != nil {
+		return in, err
+	}
+	b := make([]byte, rest)
+	if _, err := io.ReadFull(r, b); err != nil {
+		return in, err
+	}
+	if err := conn.SetReadDeadline(time.Time{}); err != nil {
+		return in, err
+	}
+	in.Message, err = message.Decode(h, b)
+	return in, err
+}
+
+// answer serves one message and writes the reply. It returns false if the connection is of no further use.
+func (p *Proxy) answer(ctx context.Context, cl *peer, m message.Message) bool {
+	c, err := parse(m)
+	if err != nil {
+		return false
+	}
+	reply := p.handle(ctx, cl, c)
+	if c.unasked || ctx.Err() != nil {
+		return ctx.Err() == nil
+	}
+	out := message.Message{ID: p.requests.Add(1), ReplyTo: m.ID, Query: m.Query, Body: reply}
+	if cl.conn.SetWriteDeadline(time.Now().Add(writeTimeout)) != nil {
+		return false
+	}
+	_, err = cl.conn.Write(out.Append(make([]byte, 0, len(reply)+64)))
+	return err == nil
+}
+
+// handle serves a command.
+func (p *Proxy) handle(ctx context.Context, cl *peer, c command) bsoncore.Document {
+	if reply := p.own(ctx, cl, c); reply != nil {
+		return reply
+	}
+	if why := p.refuses(c); why != "" {
+		return failure(codeNotSupported, "the proxy does not serve "+c.verb+": "+why)
+	}
+	switch {
+	case c.transaction:
+		return p.transact(ctx, c)
+	case c.verb == "getMore":
+		return p.more(ctx, c)
+	case c.verb == "killCursors":
+		return p.kill(ctx, c)
+	case c.verb == "bulkWrite":
+		return p.bulk(ctx, c)
+	}
+	if c.verb == "listCollections" {
+		for _, d := range p.deployed {
+			if c.database == d.cfg.Database {
+				return p.list(ctx, d, c)
+			}
+		}
+	}
+	d := p.deployment(c)
+	if d == nil {
+		return p.pass(ctx, c)
+	}
+	if c.isWrite() {
+		return p.write(ctx, d, c)
+	}
+	return p.read(ctx, d, c)
+}
+
+// from is the server that has answered.
+type from struct {
+	address address.Address
+	sharded bool
+}
+
+// request is a message with this body.
+func request(body bsoncore.Document) message.Message { return message.Message{Body: body} }
+
+// exchange sends the message of a command to a server of a cluster and returns the reply. After an error
+// the outcome is unknown.
+func (p *Proxy) exchange(ctx context.Context, c command, cluster *upstream.Cluster, want upstream.Want, m message.Message) (bsoncore.Document, from, error) {
+	m, err := p.fit(c, cluster, &want, m)
+	if err != nil {
+		return nil, from{}, err
+	}
+	conn, err := cluster.Conn(ctx, want)
+	if err != nil {
+		return nil, from{}, err
+	}
+	defer conn.Release()
+	// With a reply to each message the proxy knows when a write has ended.
+	out := message.Message{ID: p.requests.Add(1), Body: m.Body, Sequences: m.Sequences}
+	size := len(m.Body) + 64
+	for _, s := range m.Sequences {
+		size += len(s.Docs) + len(s.Name) + 16
+	}
+	reply, err := conn.Exchange(ctx, out.Append(make([]byte, 0, size)))
+	if err != nil {
+		return nil, from{}, err
+	}
+	server := from{address: conn.Address(), sharded: conn.Server().Kind == description.ServerKindMongos}
+	body, err := p.learn(c, cluster, reply.Body)
+	return body, server, err
+}
+
+// unreachable is the reply to a command whose server did not answer, as a router gives it.
+func unreachable(c command, err error) bsoncore.Document {
+	if c.retryable && c.isWrite() {
+		return failure(codeHostUnreachable, err.Error(), labelRetryable)
+	}
+	return failure(codeHostUnreachable, err.Error())
+}
+
+// pass serves a command on what does not move.
+func (p *Proxy) pass(ctx context.Context, c command) bsoncore.Document {
+	want, ok := upstream.WantOf(c.preference)
+	if !ok {
+		return failure(codeInvalidReadPrefers, "invalid $readPreference")
+	}
+	if c.isWrite() {
+		want = upstream.Want{}
+	}
+	reply, server, err := p.exchange(ctx, c, p.home, want, c.msg)
+	if err != nil {
+		return unreachable(c, err)
+	}
+	p.keepCursor(reply, cursor{cluster: p.home, server: server.address})
+	return reply
+}

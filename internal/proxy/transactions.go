@@ -1,0 +1,233 @@
+package proxy
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo/address"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"dbcontroller.dev/internal/proxy/upstream"
+)
+
+// transaction is a transaction of a client, from its first command until its session begins the next one.
+type transaction struct {
+	number   int64
+	deployed *deployed // nil: it uses only collections that do not move
+
+	mu      sync.Mutex // held during each command, so that none overlaps with an abort
+	at      place
+	server  address.Address // of a sharded cluster: the router that has it; else empty
+	done    func()          // ends the write of deployed; nil: it has ended
+	ended   bool            // its outcome was asked for; the answer may be asked for again
+	aborted bool            // by the proxy
+	used    time.Time
+}
+
+func (t *transaction) finish() {
+	t.ended = true
+	if t.done != nil {
+		t.done()
+		t.done = nil
+	}
+}
+
+// transactions holds the latest transaction of each session.
+type transactions struct {
+	mu sync.Mutex
+	of map[string]*transaction // by session
+}
+
+// mostTransactions bounds the sessions whose ended transactions are known.
+const mostTransactions = 100_000
+
+// begin replaces a session's transaction. It returns nil if the session has begun a later one.
+func (ts *transactions) begin(session string, t *transaction) (before *transaction, ok bool) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if ts.of == nil {
+		ts.of = map[string]*transaction{}
+	}
+	before = ts.of[session]
+	if before != nil && before.number > t.number {
+		return before, false
+	}
+	ts.of[session] = t
+	if len(ts.of) > mostTransactions {
+		for s, one := range ts.of {
+			if one.mu.TryLock() {
+				over := one.ended && time.Since(one.used) > time.Minute
+				one.mu.Unlock()
+				if over {
+					delete(ts.of, s)
+				}
+			}
+		}
+	}
+	return before, true
+}
+
+func (ts *transactions) get(session string, number int64) *transaction {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if t := ts.of[session]; t != nil && t.number == number {
+		return t
+	}
+	return nil
+}
+
+// transact serves a command of a transaction.
+func (p *Proxy) transact(ctx context.Context, c command) bsoncore.Document {
+	if c.starts {
+		if reply := p.startTransaction(ctx, c); reply != nil {
+			return reply
+		}
+	}
+	t := p.transactions.get(c.session, c.number)
+	if t == nil {
+		if c.verb == "commitTransaction" || c.verb == "abortTransaction" {
+			return p.endElsewhere(ctx, c)
+		}
+		return noTransaction(c)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.used = time.Now()
+	if t.aborted {
+		if c.verb == "abortTransaction" {
+			return success()
+		}
+		return failure(codeNoSuchTransaction, "the transaction was aborted because a switch of the data had to begin: run it again", labelTransient)
+	}
+	ends := c.verb == "commitTransaction" || c.verb == "abortTransaction"
+	if !ends && c.collection != "" {
+		if d := p.deployment(c); d != t.deployed && (d != nil || t.at.cluster != p.home) {
+			t.stray(ctx, p, c)
+			return failure(codeIllegalOperation, "a transaction cannot use collections that move with different deployments, or that do not move and are in another cluster")
+		}
+	}
+	body := c.msg
+	var replied bsoncore.Document
+	if !ends && c.collection != "" && t.deployed != nil {
+		mapped, err := t.at.names.Command(c.msg.Body)
+		if err != nil {
+			return failure(codeIllegalOperation, err.Error())
+		}
+		body.Body = mapped
+	}
+	want := upstream.Want{At: t.server}
+	reply, server, err := p.exchange(ctx, c, t.at.cluster, want, body)
+	switch {
+	case err != nil && c.verb == "commitTransaction":
+		// The outcome is unknown, and the client asks again at the same place.
+		return failure(codeHostUnreachable, err.Error(), labelRetryable, labelUnknown)
+	case err != nil && c.verb == "abortTransaction":
+		t.finish() // the server aborts it by itself
+		return failure(codeHostUnreachable, err.Error(), labelRetryable)
+	case err != nil:
+		return failure(codeHostUnreachable, err.Error(), labelTransient)
+	}
+	if server.sharded {
+		t.server = server.address
+	}
+	if ends {
+		t.finish()
+	}
+	replied = reply
+	if t.deployed != nil {
+		if mapped, err := t.at.names.Reply(reply, false); err == nil {
+			replied = mapped
+		}
+		p.keepCursor(reply, cursor{cluster: t.at.cluster, server: server.address, names: &t.at.names})
+	} else {
+		p.keepCursor(reply, cursor{cluster: t.at.cluster, server: server.address})
+	}
+	return replied
+}
+
+func noTransaction(c command) bsoncore.Document {
+	return failure(codeNoSuchTransaction, "this proxy knows no such transaction: it may have ended, or have begun at another proxy", labelTransient)
+}
+
+// startTransaction notes a new transaction of a session. It returns a reply if that is not possible.
+func (p *Proxy) startTransaction(ctx context.Context, c command) bsoncore.Document {
+	t := &transaction{number: c.number, deployed: p.deployment(c), used: time.Now()}
+	if t.deployed == nil {
+		t.at = place{cluster: p.home}
+	} else {
+		at, done, err := t.deployed.enter(ctx, p.life, p.cfg.Grace, func() { p.abort(t, c) })
+		if err != nil {
+			return failure(codeHostUnreachable, err.Error(), labelTransient)
+		}
+		t.at, t.done = at, done
+	}
+	before, ok := p.transactions.begin(c.session, t)
+	if !ok {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.finish()
+		return failure(codeTransactionTooOld, "the session has begun a later transaction")
+	}
+	if before != nil {
+		// The server has ended it when the session began the next one.
+		before.mu.Lock()
+		defer before.mu.Unlock()
+		before.finish()
+	}
+	return nil
+}
+
+// abort ends a transaction for which a switch has waited.
+func (p *Proxy) abort(t *transaction, c command) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended {
+		return
+	}
+	t.aborted = true
+	t.done = nil // the caller ends the write
+	ctx, cancel := context.WithTimeout(p.life, abortTimeout)
+	defer cancel()
+	// The fence would end it all the same, but after a wait of its own.
+	_, _, _ = p.exchange(ctx, c, t.at.cluster, upstream.Want{At: t.server}, request(abortOf(c)))
+	t.ended = true
+}
+
+// abortTimeout bounds the message that aborts a transaction.
+const abortTimeout = 2 * time.Second
+
+// stray aborts a transaction that the proxy cannot serve. The caller holds t.mu.
+func (t *transaction) stray(ctx context.Context, p *Proxy, c command) {
+	_, _, _ = p.exchange(ctx, c, t.at.cluster, upstream.Want{At: t.server}, request(abortOf(c)))
+	t.aborted = true
+	t.finish()
+}
+
+// abortOf returns the command that aborts the transaction of another command.
+func abortOf(c command) bsoncore.Document {
+	b := bsoncore.NewDocumentBuilder().AppendInt32("abortTransaction", 1)
+	if v, err := c.msg.Body.LookupErr("lsid"); err == nil {
+		b.AppendValue("lsid", v)
+	}
+	return b.AppendInt64("txnNumber", c.number).AppendBoolean("autocommit", false).AppendString("$db", "admin").Build()
+}
+
+// endElsewhere ends a transaction that another proxy knows: a driver that lost that proxy asks here.
+func (p *Proxy) endElsewhere(ctx context.Context, c command) bsoncore.Document {
+	var last bsoncore.Document
+	// Only one cluster has it. The others answer that they know no such transaction.
+	for _, cluster := range p.clusters() {
+		reply, _, err := p.exchange(ctx, c, cluster, upstream.Want{}, c.msg)
+		if err != nil {
+			return failure(codeHostUnreachable, err.Error(), labelRetryable, labelUnknown)
+		}
+		if succeeded(reply) {
+			return reply
+		}
+		if last == nil || codeOf(reply) != codeNoSuchTransaction {
+			last = reply
+		}
+	}
+	return last
+}

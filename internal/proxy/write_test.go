@@ -1,0 +1,122 @@
+package proxy
+
+import (
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"dbcontroller.dev/internal/proxy/message"
+)
+
+func doc(t *testing.T, json string) bsoncore.Document {
+	t.Helper()
+	var d bson.D
+	if err := bson.UnmarshalExtJSON([]byte(json), false, &d); err != nil {
+		t.Fatalf("%s: %v", json, err)
+	}
+	raw, err := bson.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+func json(t *testing.T, doc bsoncore.Document) string {
+	t.Helper()
+	var d bson.D
+	if err := bson.Unmarshal(doc, &d); err != nil {
+		t.Fatal(err)
+	}
+	text, err := bson.MarshalExtJSON(d, false, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestBatchInParts: what a fence refuses of a list is made at the next place, with the numbers of the
+// client's statements, and the client gets one reply for all of it.
+func TestBatchInParts(t *testing.T) {
+	t.Parallel()
+	const inserts = `"lsid":{"id":{"$binary":{"base64":"AAAAAAAAAAAAAAAAAAAAAA==","subType":"04"}}},"txnNumber":{"$numberLong":"5"}`
+	for name, tc := range map[string]struct {
+		command string
+		replies []string // of the parts, in turn
+		parts   []string // commands of the parts after the first one
+		want    string
+	}{
+		"nothing is refused": {
+			command: `{"insert":"c","documents":[{"_id":0},{"_id":1}]}`,
+			replies: []string{`{"n":2,"ok":1.0}`},
+			want:    `{"n":2,"ok":1.0}`,
+		},
+		"an ordered list goes on at the refused one": {
+			command: `{"insert":"c","documents":[{"_id":0},{"_id":1},{"_id":2}],` + inserts + `}`,
+			replies: []string{`{"n":1,"writeErrors":[{"index":1,"code":166,"errmsg":"view"}],"ok":1.0}`, `{"n":2,"ok":1.0}`},
+			parts:   []string{`{"insert":"c",` + inserts + `,"stmtIds":[1,2]}`},
+			want:    `{"n":3,"ok":1.0}`,
+		},
+		"an ordered list ends at an error of its own": {
+			command: `{"insert":"c","documents":[{"_id":0},{"_id":1},{"_id":2}]}`,
+			replies: []string{
+				`{"n":1,"writeErrors":[{"index":1,"code":166,"errmsg":"view"}],"ok":1.0}`,
+				`{"n":0,"writeErrors":[{"index":0,"code":11000,"errmsg":"duplicate"}],"ok":1.0}`,
+			},
+			parts: []string{`{"insert":"c"}`},
+			want:  `{"n":1,"writeErrors":[{"index":1,"code":11000,"errmsg":"duplicate"}],"ok":1.0}`,
+		},
+		"an unordered list has refused ones among others": {
+			command: `{"update":"c","ordered":false,"updates":[{"q":{}},{"q":{}},{"q":{}},{"q":{}}]}`,
+			replies: []string{
+				`{"n":2,"nModified":1,"upserted":[{"index":3,"_id":"x"}],"writeErrors":[{"index":0,"code":121,"errmsg":"validator"},{"index":1,"code":11000,"errmsg":"duplicate"}],"ok":1.0}`,
+				`{"n":1,"nModified":1,"ok":1.0}`,
+			},
+			parts: []string{`{"update":"c","ordered":false}`},
+			want:  `{"n":3,"nModified":2,"upserted":[{"index":3,"_id":"x"}],"writeErrors":[{"index":1,"code":11000,"errmsg":"duplicate"}],"ok":1.0}`,
+		},
+	} {
+		c, err := parse(message.Message{Body: doc(t, tc.command)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := newBatch(c)
+		var got bsoncore.Document
+		for i, reply := range tc.replies {
+			m, err := b.message()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i > 0 {
+				if got, want := json(t, m.Body), json(t, doc(t, tc.parts[i-1])); got != want {
+					t.Errorf("%s: part %d is %s, want %s", name, i, got, want)
+				}
+			}
+			again := b.add(doc(t, reply))
+			if again != (i < len(tc.replies)-1) {
+				t.Errorf("%s: part %d is to be made again: %v", name, i, again)
+			}
+			got = b.reply(doc(t, reply))
+		}
+		if got, want := json(t, got), json(t, doc(t, tc.want)); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+}
+
+// TestOwnValidator: errors that look like a fence's, and are none, reach the client as they are.
+func TestOwnValidator(t *testing.T) {
+	t.Parallel()
+	c, err := parse(message.Message{Body: doc(t, `{"insert":"c","documents":[{"_id":0},{"_id":1}]}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBatch(c)
+	reply := doc(t, `{"n":1,"writeErrors":[{"index":1,"code":121,"errmsg":"Document failed validation"}],"ok":1.0}`)
+	if !b.add(reply) {
+		t.Error("a refusal is not looked at")
+	}
+	if got, want := json(t, b.reply(reply)), json(t, reply); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}

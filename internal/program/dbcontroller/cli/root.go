@@ -62,7 +62,7 @@ func (p Program) Command() *cobra.Command {
 	if p.Etcd != nil {
 		root.AddCommand(etcdCommand(p.Etcd))
 	}
-	root.AddCommand(runCommand(p), lensCommand(), recoverCommand(), rolesCommand(p.Register), versionCommand(), contextCommand(), initCommand())
+	root.AddCommand(runCommand(p), proxyCommand(), lensCommand(), recoverCommand(), rolesCommand(p.Register), versionCommand(), contextCommand(), initCommand())
 	root.AddCommand(operatorCommands(p.Register)...)
 	markUsage(root)
 	return root

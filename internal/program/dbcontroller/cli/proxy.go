@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"dbcontroller.dev/appclient/client"
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/internal/access"
+	"dbcontroller.dev/internal/base/zaplog"
+	"dbcontroller.dev/internal/program/process"
+	"dbcontroller.dev/internal/proxy"
+)
+
+func proxyCommand() *cobra.Command {
+	var file, level string
+	cmd := &cobra.Command{
+		Use:   "proxy --config FILE",
+		Short: "Stand between an application and its clusters, so that a switch needs no change of the application",
+		Long: "Run a proxy. An application connects to it as to a mongos, with no other change than the host in\n" +
+			"its connection string. The proxy holds writes during a switch, and makes them at the new place.\n" +
+			"Run several, and name all of them in the connection string. See docs/proxy.md.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var at zapcore.Level
+			if err := at.UnmarshalText([]byte(level)); err != nil {
+				return usage("--log-level %q: want debug, info, warn or error", level)
+			}
+			if file == "" {
+				return usage("--config is missing: give the configuration file of the proxy")
+			}
+			cfg, err := config.LoadProxy(file, nil)
+			if err != nil {
+				return failed(exitUsage, err)
+			}
+			return runProxy(cmd.Context(), cfg, process.NewLogger(at))
+		},
+	}
+	cmd.Flags().StringVar(&file, "config", "", "configuration file (YAML); see docs/proxy.md")
+	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	return cmd
+}
+
+// stopTimeout bounds the end of a proxy: its deregistration, and the end of its connections.
+const stopTimeout = 10 * time.Second
+
+// runProxy serves until ctx ends.
+func runProxy(ctx context.Context, cfg config.Proxy, log *zap.Logger) error {
+	listener, err := listenForProxy(cfg, log)
+	if err != nil {
+		return err
+	}
+	out := proxy.Config{
+		Upstream: cfg.Upstream, Grace: cfg.Grace, Connections: cfg.Connections, Memory: int64(cfg.Memory) << 20, Log: zaplog.New(log),
+	}
+	for _, d := range cfg.Deployments {
+		out.Deployments = append(out.Deployments, proxy.Deployment{
+			Name: d.Name, Application: d.Application, Controllers: d.Controllers, Database: d.Database, Collections: d.Collections, URIs: d.URIs,
+			Access: client.Config{CA: d.CA, Cert: d.Cert, Key: d.Key, TokenFile: d.Token}, Memory: d.Memory,
+		})
+	}
+	p, err := proxy.New(ctx, out)
+	if err != nil {
+		_ = listener.Close()
+		return err
+	}
+	log.Info("proxy listens", zap.String("address", listener.Addr().String()), zap.Bool("tls", cfg.Cert != ""))
+	served := make(chan error, 1)
+	go func() { served <- p.Serve(listener) }()
+	select {
+	case err = <-served:
+		err = fmt.Errorf("accept clients: %w", err)
+	case <-ctx.Done():
+		err = nil
+	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	if closed := p.Close(ending); err == nil {
+		err = closed
+	}
+	return err
+}
+
+// listenForProxy opens the listener. With authorities, a client without their certificate is refused.
+func listenForProxy(cfg config.Proxy, log *zap.Logger) (net.Listener, error) {
+	l, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	if cfg.Cert == "" {
+		return l, nil
+	}
+	pair, err := access.OpenKeyPair("certificate of the proxy", cfg.Cert, cfg.Key, log)
+	if err != nil {
+		_ = l.Close()
+		return nil, failed(exitUsage, err)
+	}
+	var clients *access.Authorities
+	if cfg.ClientCA != "" {
+		if clients, err = access.OpenClientAuthorities("authorities for clients of the proxy", cfg.ClientCA, log); err != nil {
+			_ = l.Close()
+			return nil, failed(exitUsage, err)
+		}
+	}
+	return tls.NewListener(l, required(access.ServerTLS(pair, clients), clients != nil)), nil
+}
+
+// required makes a client certificate a condition of each connection.
+func required(cfg *tls.Config, certificate bool) *tls.Config {
+	strict := func(c *tls.Config) *tls.Config {
+		c = c.Clone()
+		c.NextProtos = nil // MongoDB has no names for its protocol
+		if certificate {
+			c.ClientAuth = tls.RequireAndVerifyClientCert
+		}
+		return c
+	}
+	out := strict(cfg)
+	if now := cfg.GetConfigForClient; now != nil {
+		out.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			c, err := now(hello)
+			if err != nil {
+				return nil, err
+			}
+			return strict(c), nil
+		}
+	}
+	return out
+}

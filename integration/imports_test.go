@@ -34,7 +34,7 @@ var layers = [][]string{
 		"syncer", "vrunner", "apiversion", "appclient",
 		"internal/engine/switchover", "internal/engine/verify", "internal/engine/backfill", "internal/engine/identity", "internal/engine/hooks", "internal/engine/shardstest",
 	},
-	{"resource"},
+	{"resource", "internal/proxy"},
 	{"internal/control/deployment", "internal/engine/collections", "examples"},
 	{"internal/control/preflight", "internal/control/rehearsal"},
 	{"internal/control/controller"},
@@ -83,7 +83,7 @@ var wirers = map[string][]string{
 // what starts databases for tests, with all that these link.
 var shipped = []string{
 	"cmd/dbcontroller", "internal/program/dbcontroller", "internal/program/adminport", "internal/program/build", "internal/program/databases",
-	"internal/program/etcdlogin", "internal/program/lock", "internal/program/process", "internal/program/traces",
+	"internal/program/etcdlogin", "internal/program/lock", "internal/program/process", "internal/program/traces", "internal/proxy",
 }
 
 // light is what applications and tools carry along: what they import of ours, and nothing of

@@ -6406,7 +6406,10 @@ type KindLocation struct {
 	// Identity of the collection: in MongoDB its UUID, 32 hexadecimal digits. A client compares it
 	// with that of the collection it reaches, so that it never writes to another cluster. Empty: the
 	// identity is unknown.
-	Id            string `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"`
+	Id string `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"`
+	// Class of the fence that keeps late writes out of the collection: view, validator, writeBlock,
+	// role, or uuid. Empty: an older controller.
+	Fence         string `protobuf:"bytes,6,opt,name=fence,proto3" json:"fence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6472,6 +6475,13 @@ func (x *KindLocation) GetFixed() bool {
 func (x *KindLocation) GetId() string {
 	if x != nil {
 		return x.Id
+	}
+	return ""
+}
+
+func (x *KindLocation) GetFence() string {
+	if x != nil {
+		return x.Fence
 	}
 	return ""
 }
@@ -7217,7 +7227,7 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04OPEN\x10\x01\x12\b\n" +
-	"\x04HOLD\x10\x02\"\x84\x01\n" +
+	"\x04HOLD\x10\x02\"\x9a\x01\n" +
 	"\fKindLocation\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1a\n" +
 	"\bdatabase\x18\x02 \x01(\tR\bdatabase\x12\x1e\n" +
@@ -7225,7 +7235,8 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"collection\x18\x03 \x01(\tR\n" +
 	"collection\x12\x14\n" +
 	"\x05fixed\x18\x04 \x01(\bR\x05fixed\x12\x0e\n" +
-	"\x02id\x18\x05 \x01(\tR\x02id2\x95\x13\n" +
+	"\x02id\x18\x05 \x01(\tR\x02id\x12\x14\n" +
+	"\x05fence\x18\x06 \x01(\tR\x05fence2\x95\x13\n" +
 	"\x11DeploymentService\x12S\n" +
 	"\rGetDeployment\x12%.dbcontroller.v1.GetDeploymentRequest\x1a\x1b.dbcontroller.v1.Deployment\x12d\n" +
 	"\x0fListDeployments\x12'.dbcontroller.v1.ListDeploymentsRequest\x1a(.dbcontroller.v1.ListDeploymentsResponse\x12g\n" +

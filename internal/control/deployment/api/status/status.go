@@ -203,7 +203,7 @@ func Location(r upgradestate.Deployment) *pb.Location {
 		out.State, out.UpgradeId, out.Attempt = pb.Location_HOLD, u.ID, int64(u.Attempt)
 	}
 	for _, k := range ns.Kinds {
-		kind := &pb.KindLocation{Kind: k.Kind, Database: database, Collection: k.Physical, Fixed: k.Fixed, Id: k.ID}
+		kind := &pb.KindLocation{Kind: k.Kind, Database: database, Collection: k.Physical, Fixed: k.Fixed, Id: k.ID, Fence: k.Fence}
 		if k.Fixed {
 			kind.Collection = k.Kind // the name that applications know, whatever its current name
 		}

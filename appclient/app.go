@@ -113,6 +113,17 @@ func (a *App) Holding() (held bool, changed <-chan struct{}) {
 	return a.newest.GetState() == pb.Location_HOLD, a.changed
 }
 
+// Latest asks the controllers for the place of the data. It returns the epoch of the version that is
+// open, and whether writes are allowed there: while they are held, open is false. The answer is not
+// older than the call, so a caller that compares epochs knows whether the data moved before the call.
+func (a *App) Latest(ctx context.Context) (epoch int64, open bool, err error) {
+	loc, err := a.ask(ctx)
+	if err != nil {
+		return 0, false, fmt.Errorf("ask where the data is: %w", err)
+	}
+	return loc.GetEpoch(), loc.GetState() == pb.Location_OPEN, nil
+}
+
 // Revision returns the revision of the newest known place of the data. It grows, unless the
 // deployment's record was lost and recovered.
 func (a *App) Revision() int64 { return a.where().GetRevision() }

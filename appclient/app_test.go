@@ -261,3 +261,28 @@ func TestUnknownKind(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestLatest: the answer of the controllers is not older than the call, whatever this process has noticed.
+func TestLatest(t *testing.T) {
+	t.Parallel()
+	d := newDeployment()
+	app := open(t, startController(t, d))
+	for revision, state := range []pb.Location_State{pb.Location_OPEN, pb.Location_HOLD, pb.Location_OPEN} {
+		loc := at("v1", int64(revision)+2)
+		loc.State, loc.Epoch = state, int64(revision)+1
+		loc.Kinds[0].Fence = "view"
+		d.set(loc)
+		epoch, open, err := app.Latest(t.Context())
+		if err != nil || epoch != loc.GetEpoch() || open != (state == pb.Location_OPEN) {
+			t.Errorf("%d %v %v, want %v", epoch, open, err, loc)
+		}
+	}
+	if err := app.Write(t.Context(), func(_ context.Context, at appclient.Place) error {
+		if at.Epoch != 3 || at.Fence(kind) != "view" || at.Fence("none") != "" {
+			t.Errorf("%+v", at)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}

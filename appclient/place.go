@@ -16,6 +16,8 @@ import (
 type Place struct {
 	Version string        // version of the documents here
 	Client  *mongo.Client // of the cluster; writes through it count as in Collection
+	// Epoch grows with each switch. Two places of one epoch are the same place.
+	Epoch   int64
 	kinds   []*pb.KindLocation
 	attempt *attempt // nil: outcomes are not recorded
 }
@@ -31,6 +33,17 @@ func (p Place) Collection(kind string) (Collection, error) {
 		names = append(names, k.GetKind())
 	}
 	return Collection{}, fmt.Errorf("version %s has no kind %q, only %s", p.Version, kind, strings.Join(names, ", "))
+}
+
+// Fence returns the class of the fence that keeps late writes out of a kind: view, validator,
+// writeBlock or uuid. It is empty if the controllers are too old to report it.
+func (p Place) Fence(kind string) string {
+	for _, k := range p.kinds {
+		if k.GetKind() == kind {
+			return k.GetFence()
+		}
+	}
+	return ""
 }
 
 // moment orders locations. Revisions alone do not: after a loss of etcd, the recovered record
@@ -207,7 +220,7 @@ func (a *App) drained(ctx context.Context) error {
 
 // place returns the Place of a location.
 func (a *App) place(ctx context.Context, loc *pb.Location) (Place, error) {
-	p := Place{Version: loc.GetVersion(), Client: a.cfg.Mongo, kinds: loc.GetKinds()}
+	p := Place{Version: loc.GetVersion(), Client: a.cfg.Mongo, Epoch: loc.GetEpoch(), kinds: loc.GetKinds()}
 	if p.Client == nil {
 		var err error
 		p.Client, err = a.clientAt(ctx, loc)

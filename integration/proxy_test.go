@@ -83,6 +83,7 @@ func (b *bank) work(ctx context.Context, worker int) error {
 		return err
 	}
 	defer session.EndSession(work)
+	work = mongo.NewSessionContext(work, session) // it reads its own writes, from any proxy and member
 	for ctx.Err() == nil {
 		from, to := rand.IntN(accounts), rand.IntN(accounts)
 		_, err := session.WithTransaction(work, func(ctx context.Context) (any, error) {
@@ -146,8 +147,8 @@ func (b *bank) check(ctx context.Context, t *testing.T) {
 	t.Logf("%d calls", total)
 }
 
-// TestProxyMoves: an unmodified application is switched to another cluster and back behind a proxy. It
-// sees no error, and nothing is lost or made twice.
+// TestProxyMoves: an unmodified application is switched to another cluster and back behind two proxies. It
+// sees no error, reads its own writes, and nothing is lost or made twice.
 func TestProxyMoves(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
@@ -155,7 +156,9 @@ func TestProxyMoves(t *testing.T) {
 	s := newSystem(ctx, t, settings{
 		service: "bank", lens: "lens: 1\noperations: []\n",
 		kinds: "[{from: accounts, to: accounts, lens: packages.yaml}, {from: entries, to: entries, lens: packages.yaml}]",
-		uris:  map[string]string{"v2": start(ctx, t, localmongo.Options{Own: true}).URI()},
+		uris: map[string]string{
+			"v1": start(ctx, t, localmongo.Options{Own: true, Nodes: 3}).URI(), "v2": start(ctx, t, localmongo.Options{Own: true}).URI(),
+		},
 	})
 	for _, name := range []string{"accounts", "entries"} {
 		if err := s.db["v1"].CreateCollection(ctx, name); err != nil {
@@ -163,8 +166,8 @@ func TestProxyMoves(t *testing.T) {
 		}
 	}
 	api, _ := s.controller("controller", breakPoint{}).ready(ctx).addresses()
-	address := s.startProxy(ctx, api, "accounts", "entries")
-	client, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + address + "/?w=majority"))
+	addresses := s.startProxy(ctx, api, "accounts", "entries") + "," + s.startProxy(ctx, api, "accounts", "entries")
+	client, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + addresses + "/?w=majority&readPreference=secondaryPreferred"))
 	if err != nil {
 		t.Fatal(err)
 	}

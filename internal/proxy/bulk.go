@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -35,8 +36,14 @@ func (p *Proxy) bulk(ctx context.Context, c command) bsoncore.Document {
 		return p.pass(ctx, c)
 	}
 	var reply bsoncore.Document
-	_, err = d.write(ctx, func(ctx context.Context, at place) error {
-		if done, err := d.retried.look(ctx, p, at, c, nil); done != nil || err != nil {
+	var made place
+	torn := false
+	err = d.write(p.life, func(ctx context.Context, at place) error {
+		if torn {
+			reply = unknown("a switch stopped it in the middle")
+			return nil
+		}
+		if done, err := d.look(ctx, at, c, nil); done != nil || err != nil {
 			reply = done
 			return err
 		}
@@ -63,22 +70,40 @@ func (p *Proxy) bulk(ctx context.Context, c command) bsoncore.Document {
 			return nil
 		}
 		m.Body = body
-		got, server, err := p.exchange(ctx, c, at.cluster, upstream.Want{}, m)
+		got, server, err := p.exchange(p.life, at.cluster, upstream.Want{}, m)
 		if err != nil {
 			reply = unreachable(c, err)
 			return nil
 		}
+		made = at
 		p.keepCursor(got, cursor{cluster: at.cluster, server: server.address})
 		reply = got
-		if fenced(codeOf(got)) {
+		// A part of it may have been made, so it is never repeated.
+		if fenced(got) || fencedOperation(got) {
+			torn = true
 			return again
 		}
 		return nil
 	})
-	if err != nil {
-		return notWritten(c, err)
+	switch {
+	case err != nil && torn:
+		return unknown("a switch stopped it in the middle")
+	case err != nil:
+		return newBatch(c).failed(err)
+	case succeeded(reply) && made.weak && !p.stayed(ctx, d, made):
+		return unknown("the data moved meanwhile, and its former place lets such a write pass")
 	}
 	return reply
+}
+
+// fencedOperation reports whether a fence may have refused an operation of a bulkWrite. The result of that
+// operation may come in a later batch.
+func fencedOperation(reply bsoncore.Document) bool {
+	results, err := batchOf(reply)
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(results, fenced) || number(reply, "nErrors") > 0 && cursorOf(reply) != 0
 }
 
 // bulkBody puts the names of a place into a bulkWrite whose list of names is in the body. The command

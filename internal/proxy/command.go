@@ -3,6 +3,8 @@ package proxy
 import (
 	"encoding/hex"
 	"fmt"
+	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -37,7 +39,7 @@ func parse(m message.Message) (c command, err error) {
 	}
 	c.verb = elems[0].Key()
 	// Names are looked for in pipelines, which may hold others.
-	if c.verb == "aggregate" || c.verb == "explain" {
+	if _, err := m.Body.LookupErr("pipeline"); err == nil || c.verb == "explain" {
 		if err := rawdoc.Validate(bson.Raw(m.Body)); err != nil {
 			return c, fmt.Errorf("%w: %w", message.ErrMalformed, err)
 		}
@@ -92,14 +94,68 @@ var writes = map[string]bool{
 	"create": true, "createIndexes": true, "drop": true, "dropIndexes": true, "deleteIndexes": true, "collMod": true,
 }
 
+// definitions are the commands that change a collection and not its documents.
+var definitions = map[string]bool{
+	"create": true, "createIndexes": true, "drop": true, "dropIndexes": true, "deleteIndexes": true, "collMod": true,
+}
+
 // isWrite reports whether a command may change something.
 func (c command) isWrite() bool {
 	return writes[c.verb] || c.verb == "aggregate" && names.Writes(c.msg.Body)
 }
 
+// bypasses reports whether a fence of class validator lets a command pass, with all that it changes.
+func (c command) bypasses() bool {
+	if v, err := c.msg.Body.LookupErr("bypassDocumentValidation"); err == nil {
+		if bypass, ok := v.BooleanOK(); !ok || bypass {
+			return true
+		}
+	}
+	switch c.verb {
+	case "insert", "update", "aggregate":
+		return false
+	case "findAndModify", "findandmodify":
+		v, err := c.msg.Body.LookupErr("remove")
+		removes, ok := v.BooleanOK()
+		return err == nil && (!ok || removes)
+	}
+	return true
+}
+
+// passes reports whether a fence of class validator may have let a command pass that came too late, or a
+// part of it. An update that finds or changes nothing passes, too: it may have to find something at the new
+// place.
+func (c command) passes(reply bsoncore.Document) bool {
+	switch {
+	case c.bypasses():
+		return true
+	case c.verb == "insert":
+		return false
+	case c.verb != "update":
+		return true
+	}
+	statements, err := c.sequence("updates")
+	if err != nil || slices.ContainsFunc(statements, ofMany) {
+		return true
+	}
+	changed := number(reply, "nModified") + int64(len(renumbered(reply, "upserted", make([]int, len(statements)))))
+	return changed+int64(len(writeErrors(reply))) < int64(len(statements))
+}
+
+// ofMany reports whether a statement of an update may change many documents.
+func ofMany(statement bsoncore.Document) bool {
+	v, err := statement.LookupErr("multi")
+	if err != nil {
+		return false
+	}
+	many, ok := v.BooleanOK()
+	return !ok || many
+}
+
 // refused are commands that a proxy does not serve, with what to do.
 var refused = map[string]string{
 	"mapReduce":        "use an aggregation",
+	"mapreduce":        "use an aggregation",
 	"renameCollection": "rename it in the database itself, while no upgrade runs",
 	"dropDatabase":     "drop it in the database itself, while no upgrade runs",
 	"shutdown":         "send it to the server itself",
@@ -123,6 +179,12 @@ func (p *Proxy) refuses(c command) string {
 	if d := p.deployment(c); d == nil {
 		if why := p.mentions(c); why != "" {
 			return why
+		}
+	}
+	// Its time is of one place, and the data of that time may be at another one, or not yet whole here.
+	if level, err := c.msg.Body.LookupErr("readConcern", "level"); err == nil && !c.transaction && p.deployment(c) != nil {
+		if text, _ := level.StringValueOK(); text == "snapshot" {
+			return "a snapshot read cannot follow a collection that moves: use a transaction"
 		}
 	}
 	switch c.verb {
@@ -149,6 +211,12 @@ func (p *Proxy) mentions(c command) string {
 	// An unknown command about a collection, by the form that all such commands have.
 	if name, ok := first.Value().StringValueOK(); ok && !names.Named(c.verb) && p.deployment(command{database: c.database, collection: name}) != nil {
 		return "it does not know this command, and " + name + " moves"
+	}
+	// Some name it with its database.
+	if ns, ok := first.Value().StringValueOK(); ok {
+		if database, name, ok := strings.Cut(ns, "."); ok && p.deployment(command{database: database, collection: name}) != nil {
+			return "it does not know this command, and " + ns + " moves"
+		}
 	}
 	for _, s := range names.Stages(c.database, c.msg.Body) {
 		if p.deployment(command{database: s.Database, collection: s.Collection}) != nil {

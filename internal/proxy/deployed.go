@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"dbcontroller.dev/appclient"
 	"dbcontroller.dev/appclient/client"
@@ -40,26 +42,35 @@ type Deployment struct {
 type deployed struct {
 	cfg     Deployment
 	app     *appclient.App
+	own     []*upstream.Cluster // of all versions, each once
 	retried retried
+	latest  latest
 
 	mu       sync.Mutex
 	clusters map[*mongo.Client]*upstream.Cluster
+	strong   map[*upstream.Cluster]bool // clusters whose fences are known to refuse every late write
 }
 
 // place is where the data of a deployment is.
 type place struct {
 	cluster *upstream.Cluster
 	version string
+	epoch   int64 // grows with each switch
+	weak    bool  // the fence here lets some late writes pass, deletes among them
 	names   names.Map
 }
 
 // follow opens a deployment. clusters opens a cluster, or returns the open one.
 func follow(ctx context.Context, cfg Deployment, clusters func(uri string) (*upstream.Cluster, error), log *slog.Logger) (*deployed, error) {
-	d := &deployed{cfg: cfg, clusters: map[*mongo.Client]*upstream.Cluster{}}
+	d := &deployed{cfg: cfg, clusters: map[*mongo.Client]*upstream.Cluster{}, strong: map[*upstream.Cluster]bool{}}
 	// All of them, also those without the data now: a write that is sent again may have been made there.
 	for _, uri := range cfg.URIs {
-		if _, err := clusters(uri); err != nil {
+		cluster, err := clusters(uri)
+		if err != nil {
 			return nil, err
+		}
+		if !slices.Contains(d.own, cluster) {
+			d.own = append(d.own, cluster)
 		}
 	}
 	app, err := appclient.Open(ctx, appclient.Config{
@@ -95,9 +106,11 @@ func (d *deployed) has(database, collection string) bool {
 // at returns the place that appclient found.
 func (d *deployed) at(p appclient.Place) (place, error) {
 	d.mu.Lock()
-	cluster := d.clusters[p.Client]
-	d.mu.Unlock()
-	out := place{cluster: cluster, version: p.Version, names: names.Map{Database: d.cfg.Database, To: map[string]string{}}}
+	defer d.mu.Unlock()
+	out := place{
+		cluster: d.clusters[p.Client], version: p.Version, epoch: p.Epoch,
+		names: names.Map{Database: d.cfg.Database, To: map[string]string{}},
+	}
 	for face, kind := range d.cfg.Collections {
 		c, err := p.Collection(kind)
 		if err != nil {
@@ -109,20 +122,43 @@ func (d *deployed) at(p appclient.Place) (place, error) {
 		if c.Database().Name() == out.names.Place {
 			out.names.To[face] = c.Name()
 		}
+		switch p.Fence(kind) {
+		case fenceView, fenceWriteBlock:
+		case fenceUUID:
+			// Its fence is a rename. A late write by name would make a new collection there.
+			return out, fmt.Errorf("the kind %s of %s has no fixed name: a proxy serves only kinds with fixed names", kind, p.Version)
+		default: // a validator, or a controller that does not report the class
+			out.weak = true
+		}
 	}
 	if out.names.Place == "" {
 		return out, fmt.Errorf("version %s has none of the kinds that the configuration names", p.Version)
 	}
+	d.strong[out.cluster] = !out.weak
 	return out, nil
+}
+
+// Classes of fences, as controllers report them.
+const (
+	fenceView       = "view"
+	fenceWriteBlock = "writeBlock"
+	fenceUUID       = "uuid"
+)
+
+// refusesLate reports whether the fence of a cluster is known to refuse every late write.
+func (d *deployed) refusesLate(cluster *upstream.Cluster) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.strong[cluster]
 }
 
 // again makes appclient run its callback again if the data has moved.
 var again = appclient.ErrMoved
 
 // write runs do where the data is, when writes are allowed. do returns again if a fence may have refused
-// it and nothing, or a part that do knows, was written. moved is false if that had another reason.
-func (d *deployed) write(ctx context.Context, do func(ctx context.Context, at place) error) (moved bool, err error) {
-	err = d.app.Write(ctx, func(ctx context.Context, p appclient.Place) error {
+// it and nothing, or a part that do knows, was written. If the data has moved, do runs once more.
+func (d *deployed) write(ctx context.Context, do func(ctx context.Context, at place) error) error {
+	err := d.app.Write(ctx, func(ctx context.Context, p appclient.Place) error {
 		at, err := d.at(p)
 		if err != nil {
 			return err
@@ -130,9 +166,9 @@ func (d *deployed) write(ctx context.Context, do func(ctx context.Context, at pl
 		return do(ctx, at)
 	})
 	if errors.Is(err, again) && !errors.Is(err, appclient.ErrNotWritten) {
-		return false, nil
+		return nil // the refusal had another reason, and do keeps the reply
 	}
-	return err == nil, err
+	return err
 }
 
 // read is write for a read.
@@ -150,9 +186,18 @@ func (d *deployed) read(ctx context.Context, do func(ctx context.Context, at pla
 	return err
 }
 
-// enter counts a transaction as a write until done is called. abort is called if a switch has held writes
-// for longer than grace before that.
-func (d *deployed) enter(ctx, life context.Context, grace time.Duration, abort func()) (at place, done func(), err error) {
+// refused reports whether a fence has refused a command at a place.
+func (d *deployed) refused(at place, reply bsoncore.Document) bool {
+	if !fenced(reply) && !slices.ContainsFunc(writeErrors(reply), func(e writeError) bool { return fenced(e.raw) }) {
+		return false
+	}
+	held, _ := d.app.Holding()
+	return held || d.app.Version() != at.version
+}
+
+// enter counts a transaction as a write until done is called. abort is called before that if a switch has
+// held writes for longer than grace, or if idle reports that the client has gone.
+func (d *deployed) enter(ctx, life context.Context, grace time.Duration, idle func() bool, abort func()) (at place, done func(), err error) {
 	type result struct {
 		at  place
 		err error
@@ -164,10 +209,10 @@ func (d *deployed) enter(ctx, life context.Context, grace time.Duration, abort f
 	unlink := context.AfterFunc(ctx, stop)
 	go func() {
 		defer stop()
-		_, err := d.write(waits, func(_ context.Context, at place) error {
+		err := d.write(waits, func(_ context.Context, at place) error {
 			unlink()
 			entered <- result{at: at}
-			d.guard(life, finished, grace, abort)
+			d.guard(life, finished, grace, idle, abort)
 			return nil
 		})
 		if err != nil {
@@ -181,8 +226,13 @@ func (d *deployed) enter(ctx, life context.Context, grace time.Duration, abort f
 	return r.at, sync.OnceFunc(func() { close(finished) }), nil
 }
 
-// guard waits for the end of a transaction, and calls abort once if a switch waits for it too long.
-func (d *deployed) guard(life context.Context, finished <-chan struct{}, grace time.Duration, abort func()) {
+// lookForIdle is the interval at which guard asks whether a transaction is idle.
+const lookForIdle = 10 * time.Second
+
+// guard waits for the end of a transaction, and calls abort once if it must end.
+func (d *deployed) guard(life context.Context, finished <-chan struct{}, grace time.Duration, idle func() bool, abort func()) {
+	look := time.NewTicker(lookForIdle)
+	defer look.Stop()
 	var late <-chan time.Time
 	for {
 		held, changed := d.app.Holding()
@@ -202,6 +252,11 @@ func (d *deployed) guard(life context.Context, finished <-chan struct{}, grace t
 		case <-late:
 			abort()
 			return
+		case <-look.C:
+			if idle() {
+				abort()
+				return
+			}
 		case <-changed:
 		}
 	}

@@ -7,6 +7,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
@@ -23,6 +25,9 @@ type statement struct {
 		At bson.Timestamp `bson:"ts"`
 	} `bson:"prevOpTime"`
 }
+
+// primary reads what the cluster has decided: a secondary may lack the last writes.
+var primary = options.Database().SetReadPreference(readpref.Primary())
 
 // errRolledOver means that the oplog no longer reaches back to a write.
 var errRolledOver = errors.New("the oplog no longer reaches back to it")
@@ -48,7 +53,7 @@ func executed(ctx context.Context, last lastWrite, c command, rest *batch) (bson
 
 // history returns the statements of a session's last write, by their numbers.
 func history(ctx context.Context, last lastWrite) (map[int]statement, error) {
-	oplog := last.cluster.Client().Database("local").Collection("oplog.rs")
+	oplog := last.cluster.Client().Database("local", primary).Collection("oplog.rs")
 	made := map[int]statement{}
 	for at := last.place; at != (bson.Timestamp{}); {
 		var s statement
@@ -67,6 +72,10 @@ func history(ctx context.Context, last lastWrite) (map[int]statement, error) {
 			return nil, err
 		}
 		at = s.Before.At
+	}
+	// The session's entry names a statement of this number.
+	if len(made) == 0 {
+		return nil, errRolledOver
 	}
 	return made, nil
 }
@@ -189,7 +198,7 @@ func imageOf(ctx context.Context, last lastWrite, s statement) (bson.Raw, error)
 		At          bson.Timestamp `bson:"ts"`
 		Invalidated bool           `bson:"invalidated"`
 	}
-	images := last.cluster.Client().Database("config").Collection("image_collection")
+	images := last.cluster.Client().Database("config", primary).Collection("image_collection")
 	if err := images.FindOne(ctx, bson.D{{Key: "_id", Value: s.Session}}).Decode(&kept); err != nil {
 		return nil, err
 	}

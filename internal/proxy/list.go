@@ -10,28 +10,49 @@ import (
 	"dbcontroller.dev/internal/proxy/upstream"
 )
 
-// list lists the collections of a database of the application: those that move, from their place, and
+// list lists the collections of a database of the application: those that move, from their places, and
 // the others. All are in the first batch.
-func (p *Proxy) list(ctx context.Context, d *deployed, c command) bsoncore.Document {
-	rest, reply := p.listAt(ctx, p.home, c, c.msg.Body)
-	if reply != nil {
-		return reply
+func (p *Proxy) list(ctx context.Context, c command) bsoncore.Document {
+	rest, failed := p.listAt(ctx, p.home, c, c.msg.Body)
+	if failed != nil {
+		return failed
 	}
 	batch := bsoncore.NewArrayBuilder()
 	for _, doc := range rest {
 		// What a moved collection has left here is no collection of the application.
-		if name, _ := text(doc, "name"); !d.has(c.database, name) {
+		if name, _ := text(doc, "name"); p.deployment(command{database: c.database, collection: name}) == nil {
 			batch.AppendDocument(doc)
 		}
 	}
+	for _, d := range p.deployed {
+		if d.cfg.Database != c.database {
+			continue
+		}
+		moved, failed := p.listMoved(ctx, d, c)
+		if failed != nil {
+			return failed
+		}
+		for _, doc := range moved {
+			batch.AppendDocument(doc)
+		}
+	}
+	cursor := bsoncore.NewDocumentBuilder().AppendArray("firstBatch", batch.Build()).AppendInt64("id", 0).
+		AppendString("ns", c.database+".$cmd.listCollections").Build()
+	return bsoncore.NewDocumentBuilder().AppendDocument("cursor", cursor).AppendDouble("ok", 1).Build()
+}
+
+// listMoved lists the collections of a deployment by the application's names. A reply that is not nil is an
+// error.
+func (p *Proxy) listMoved(ctx context.Context, d *deployed, c command) (out []bsoncore.Document, failed bsoncore.Document) {
 	err := d.read(ctx, func(ctx context.Context, at place) error {
+		out = nil
 		body, err := inPlace(at.names, c.msg.Body)
 		if err != nil {
-			reply = failure(codeIllegalOperation, err.Error())
+			failed = failure(codeIllegalOperation, err.Error())
 			return nil
 		}
 		var moved []bsoncore.Document
-		if moved, reply = p.listAt(ctx, at.cluster, c, body); reply != nil {
+		if moved, failed = p.listAt(ctx, at.cluster, c, body); failed != nil {
 			return nil
 		}
 		faces := map[string]string{}
@@ -41,20 +62,15 @@ func (p *Proxy) list(ctx context.Context, d *deployed, c command) bsoncore.Docum
 		for _, doc := range moved {
 			name, _ := text(doc, "name")
 			if face, ok := faces[name]; ok {
-				batch.AppendDocument(renamed(doc, face))
+				out = append(out, renamed(doc, face))
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return failure(codeHostUnreachable, err.Error())
+		return nil, failure(codeHostUnreachable, err.Error())
 	}
-	if reply != nil {
-		return reply
-	}
-	cursor := bsoncore.NewDocumentBuilder().AppendArray("firstBatch", batch.Build()).AppendInt64("id", 0).
-		AppendString("ns", c.database+".$cmd.listCollections").Build()
-	return bsoncore.NewDocumentBuilder().AppendDocument("cursor", cursor).AppendDouble("ok", 1).Build()
+	return out, failed
 }
 
 // inPlace returns a listCollections with the names of a place. A filter by one name is the one that
@@ -109,7 +125,7 @@ func text(doc bsoncore.Document, key string) (string, bool) {
 // listAt lists all collections that a command asks for in a cluster. A reply that is not nil is an
 // error.
 func (p *Proxy) listAt(ctx context.Context, cluster *upstream.Cluster, c command, body bsoncore.Document) (docs []bsoncore.Document, failed bsoncore.Document) {
-	reply, server, err := p.exchange(ctx, c, cluster, upstream.Want{}, request(body))
+	reply, server, err := p.exchange(ctx, cluster, upstream.Want{}, request(body))
 	for {
 		if err != nil {
 			return nil, failure(codeHostUnreachable, err.Error())
@@ -132,7 +148,7 @@ func (p *Proxy) listAt(ctx context.Context, cluster *upstream.Cluster, c command
 			b.AppendValue("lsid", v)
 		}
 		more := b.AppendString("$db", database).Build()
-		reply, _, err = p.exchange(ctx, c, cluster, upstream.Want{At: server.address}, request(more))
+		reply, _, err = p.exchange(ctx, cluster, upstream.Want{At: server.address}, request(more))
 	}
 }
 

@@ -58,7 +58,7 @@ func (p *Proxy) hello(ctx context.Context, cl *peer, c command) bsoncore.Documen
 func (p *Proxy) everywhere(ctx context.Context, c command) bsoncore.Document {
 	var answer bsoncore.Document
 	for _, cluster := range p.clusters() {
-		reply, _, err := p.exchange(ctx, c, cluster, upstream.Want{Mode: upstream.PrimaryPreferred}, c.msg)
+		reply, _, err := p.exchange(ctx, cluster, upstream.Want{Mode: upstream.PrimaryPreferred}, c.msg)
 		if err != nil {
 			reply = failure(codeHostUnreachable, err.Error())
 		}

@@ -51,7 +51,6 @@ type Proxy struct {
 	open         atomic.Int64
 	cursors      cursors
 	transactions transactions
-	times        times
 	memory       *semaphore.Weighted // bytes of messages of clients
 
 	mu     sync.Mutex
@@ -89,8 +88,30 @@ func New(ctx context.Context, cfg Config) (_ *Proxy, err error) {
 			return nil, fmt.Errorf("deployment %s: %w", d.Name, err)
 		}
 		p.deployed = append(p.deployed, one)
+		if err := p.refuseSharded(ctx, one); err != nil {
+			return nil, fmt.Errorf("deployment %s: %w", d.Name, err)
+		}
 	}
 	return p, nil
+}
+
+// refuseSharded refuses versions in several clusters of which one is sharded. A cluster that cannot be
+// reached now is looked at before the first write that depends on it.
+func (p *Proxy) refuseSharded(ctx context.Context, d *deployed) error {
+	if len(d.own) < 2 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	for _, cluster := range d.own {
+		switch sharded, err := cluster.Sharded(ctx); {
+		case err != nil:
+			p.log.Warn("a cluster cannot be reached; writes that are sent again after a switch fail until then", slog.Any("error", err))
+		case sharded:
+			return fmt.Errorf("%w; if all versions are in one cluster, write the same text for all uris", errSharded)
+		}
+	}
+	return nil
 }
 
 // cluster opens a cluster, or returns the open one.
@@ -135,10 +156,19 @@ func (p *Proxy) Serve(l net.Listener) error {
 	for {
 		c, err := l.Accept()
 		if err != nil {
-			if p.life.Err() != nil {
+			switch {
+			case p.life.Err() != nil:
 				return nil
+			case errors.Is(err, net.ErrClosed):
+				return err
 			}
-			return err
+			// Such as too many open files: others end, and then there is room again.
+			p.log.Warn("cannot accept a client", slog.Any("error", err))
+			select {
+			case <-p.life.Done():
+			case <-time.After(acceptPause):
+			}
+			continue
 		}
 		if p.open.Add(1) > int64(p.cfg.Connections) {
 			p.open.Add(-1)
@@ -151,6 +181,9 @@ func (p *Proxy) Serve(l net.Listener) error {
 		})
 	}
 }
+
+// acceptPause is the pause after a client could not be accepted.
+const acceptPause = 100 * time.Millisecond
 
 // Close ends the connections of clients, deregisters from the controllers, and closes the clusters.
 func (p *Proxy) Close(ctx context.Context) error {

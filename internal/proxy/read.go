@@ -26,18 +26,19 @@ func (p *Proxy) read(ctx context.Context, d *deployed, c command) bsoncore.Docum
 			reply = failure(codeIllegalOperation, err.Error())
 			return nil
 		}
-		got, server, err := p.exchange(ctx, c, at.cluster, want, m)
+		got, server, err := p.exchange(ctx, at.cluster, want, m)
 		if err != nil {
 			reply = unreachable(c, err)
 			return nil
 		}
-		p.keepCursor(got, cursor{cluster: at.cluster, server: server.address, names: &at.names, watches: watches})
 		if reply, err = at.names.Reply(got, watches); err != nil {
 			return err
 		}
-		if slices.Contains(movedCodes, codeOf(got)) {
+		// Another proxy may have acknowledged a write at the next place before this read began.
+		if slices.Contains(movedCodes, codeOf(got)) || !p.current(ctx, d, at) {
 			return again
 		}
+		p.keepCursor(got, cursor{cluster: at.cluster, server: server.address, names: &at.names, watches: watches})
 		return nil
 	})
 	if err != nil {
@@ -83,7 +84,7 @@ func (p *Proxy) more(ctx context.Context, c command) bsoncore.Document {
 			return failure(codeIllegalOperation, err.Error())
 		}
 	}
-	reply, _, err := p.exchange(ctx, c, one.cluster, upstream.Want{At: one.server}, m)
+	reply, _, err := p.exchange(ctx, one.cluster, upstream.Want{At: one.server}, m)
 	if err != nil {
 		p.cursors.drop(id)
 		return failure(codeHostUnreachable, err.Error())
@@ -118,7 +119,7 @@ func (p *Proxy) kill(ctx context.Context, c command) bsoncore.Document {
 		p.cursors.drop(id)
 		body, err := killOne(c, id, one)
 		if err == nil {
-			_, _, err = p.exchange(ctx, c, one.cluster, upstream.Want{At: one.server}, request(body))
+			_, _, err = p.exchange(ctx, one.cluster, upstream.Want{At: one.server}, request(body))
 		}
 		if err != nil {
 			missing.AppendInt64(id)

@@ -2,29 +2,29 @@ package proxy
 
 import (
 	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
 // Error codes of MongoDB that the proxy gives or looks for.
 const (
-	codeHostUnreachable    = 6
-	codeIllegalOperation   = 20
-	codeCursorNotFound     = 43
-	codeNamespaceNotFound  = 26
-	codeCommandNotFound    = 59
-	codeShutdown           = 91
-	codeNotSupported       = 115
-	codeValidation         = 121
-	codeNotOnView          = 166
-	codePlanKilled         = 175
-	codeHistoryIncomplete  = 217
-	codeRetired            = 241
-	codeNoSuchTransaction  = 251
-	codeWrongUUID          = 361
-	codeWritesBlocked      = 371
-	codeTransactionTooOld  = 225
-	codeInvalidReadPrefers = 9
+	codeHostUnreachable      = 6
+	codeIllegalOperation     = 20
+	codeCursorNotFound       = 43
+	codeNamespaceNotFound    = 26
+	codeNotSupported         = 115
+	codeValidation           = 121
+	codeNotOnView            = 166
+	codePlanKilled           = 175
+	codeHistoryIncomplete    = 217
+	codeRetired              = 241
+	codeNoSuchTransaction    = 251
+	codeTransactionCommitted = 256
+	codeWrongUUID            = 361
+	codeWritesBlocked        = 371
+	codeTransactionTooOld    = 225
+	codeInvalidReadPrefers   = 9
 )
 
 // Labels of errors, by which drivers decide about a repetition.
@@ -36,7 +36,7 @@ const (
 
 var codeNames = map[int32]string{
 	codeHostUnreachable: "HostUnreachable", codeIllegalOperation: "IllegalOperation", codeCursorNotFound: "CursorNotFound",
-	codeCommandNotFound: "CommandNotFound", codeShutdown: "ShutdownInProgress", codeNotSupported: "CommandNotSupported",
+	codeNotSupported:      "CommandNotSupported",
 	codeHistoryIncomplete: "IncompleteTransactionHistory", codeNoSuchTransaction: "NoSuchTransaction",
 	codeTransactionTooOld: "TransactionTooOld", codeInvalidReadPrefers: "FailedToParse",
 }
@@ -55,6 +55,11 @@ func failure(code int32, message string, labels ...string) bsoncore.Document {
 		b.AppendArray("errorLabels", list.Build())
 	}
 	return b.Build()
+}
+
+// unknown is the reply to a write that may have happened. It has no label: a driver must not repeat it.
+func unknown(why string) bsoncore.Document {
+	return failure(codeHistoryIncomplete, "it is not known whether this was written: "+why)
 }
 
 // success is a reply without anything to say.
@@ -83,11 +88,28 @@ func codeOf(reply bsoncore.Document) int32 {
 	return int32(code)
 }
 
-// fenceCodes are the codes by which a fence refuses a write.
-var fenceCodes = []int32{codeValidation, codeNotOnView, codeWrongUUID, codeWritesBlocked}
-
 // movedCodes are the codes of a read where the data was.
-var movedCodes = append([]int32{codeNamespaceNotFound, codePlanKilled, codeRetired}, fenceCodes...)
+var movedCodes = []int32{codeNamespaceNotFound, codePlanKilled, codeRetired, codeNotOnView, codeWrongUUID}
+
+// labelled reports whether a reply has an error label.
+func labelled(reply bsoncore.Document, label string) bool {
+	v, err := reply.LookupErr("errorLabels")
+	if err != nil {
+		return false
+	}
+	list, ok := v.ArrayOK()
+	if !ok {
+		return false
+	}
+	values, err := list.Values()
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(values, func(v bsoncore.Value) bool {
+		text, _ := v.StringValueOK()
+		return text == label
+	})
+}
 
 // writeError is the error of one document of a write.
 type writeError struct {
@@ -130,4 +152,19 @@ func number(doc bsoncore.Document, key string) int64 {
 	return n
 }
 
-func fenced(code int32) bool { return slices.Contains(fenceCodes, code) }
+// fenced reports whether an error may be the refusal of a fence. A validator's refusal tells which
+// validator it was.
+func fenced(failed bsoncore.Document) bool {
+	switch code := int32(number(failed, "code")); code {
+	case codeValidation:
+		info, err := failed.LookupErr("errInfo", "details", "specifiedAs", "$expr", "$eq", "0")
+		mark, ok := info.StringValueOK()
+		return err == nil && ok && strings.HasPrefix(mark, fencePrefix)
+	case codeNotOnView, codeWrongUUID, codeWritesBlocked:
+		return true
+	}
+	return false
+}
+
+// fencePrefix begins the validator of a fence.
+const fencePrefix = "dbc-fence:"

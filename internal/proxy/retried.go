@@ -3,12 +3,12 @@ package proxy
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"dbcontroller.dev/internal/proxy/upstream"
@@ -16,17 +16,17 @@ import (
 
 // A driver that lost the answer to a retryable write sends it again with the same number of its session,
 // perhaps through another proxy, and perhaps after a switch to another cluster. A cluster that has not
-// seen the number would execute the write for a second time. So before a session's first write in a
-// cluster, the proxy asks the other clusters for the number of the session's last write there.
+// seen the number would execute the write for a second time. So before a session's first write at a place,
+// the proxy asks the other clusters for the number of the session's last write there.
 //
-// A number of a session grows, and it is asked for once after each move: the fence keeps the number of
-// the left cluster as it is.
+// A number of a session grows, and it is asked for once after each switch: until the next one, fences keep
+// the deployment's writes out of the other clusters.
 
 // retried knows, for each session, the last write that it made in another cluster than the present one.
 type retried struct {
-	mu   sync.Mutex
-	at   *upstream.Cluster // the present one
-	last map[string]lastWrite
+	mu    sync.Mutex
+	epoch int64 // of the place that last belongs to
+	last  map[string]lastWrite
 }
 
 // lastWrite is the last retryable write of a session in a cluster.
@@ -39,28 +39,45 @@ type lastWrite struct {
 // mostSessions bounds the sessions that are known. Beyond it they are asked for again.
 const mostSessions = 200_000
 
+// known returns what was found out about a session in an epoch.
+func (r *retried) known(epoch int64, session string) (lastWrite, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last, ok := r.last[session]
+	return last, ok && r.epoch == epoch
+}
+
+// note keeps what was found out. An older epoch than the noted one is over.
+func (r *retried) note(epoch int64, session string, last lastWrite) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last == nil || r.epoch < epoch || len(r.last) > mostSessions {
+		r.epoch, r.last = epoch, map[string]lastWrite{}
+	}
+	if r.epoch == epoch {
+		r.last[session] = last
+	}
+}
+
+// never is the epoch before the first switch: no other cluster has the data's writes.
+const never = 1
+
 // look finds out whether another cluster has made a write, or a part of it. It returns the reply if
 // nothing is left to do. Otherwise rest knows what is left.
-func (r *retried) look(ctx context.Context, p *Proxy, at place, c command, rest *batch) (bsoncore.Document, error) {
-	if !c.retryable || c.session == "" {
+func (d *deployed) look(ctx context.Context, at place, c command, rest *batch) (bsoncore.Document, error) {
+	if !c.retryable || c.session == "" || len(d.own) < 2 || at.epoch == never {
 		return nil, nil
 	}
-	clusters := p.clusters()
-	if len(clusters) < 2 {
-		return nil, nil
-	}
-	r.mu.Lock()
-	if r.at != at.cluster || len(r.last) > mostSessions {
-		r.at, r.last = at.cluster, map[string]lastWrite{}
-	}
-	last, known := r.last[c.session]
-	r.mu.Unlock()
+	// By the epoch and not by the cluster: after a switch there and back the cluster is the same.
+	last, known := d.retried.known(at.epoch, c.session)
 	if !known {
-		for _, other := range clusters {
+		bounded, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		for _, other := range d.own {
 			if other == at.cluster {
 				continue
 			}
-			one, err := lastOf(ctx, other, c.session)
+			one, err := lastOf(bounded, other, c.session)
 			if err != nil {
 				return nil, fmt.Errorf("whether this write was made before the switch: %w", err)
 			}
@@ -68,31 +85,49 @@ func (r *retried) look(ctx context.Context, p *Proxy, at place, c command, rest 
 				last = one
 			}
 		}
-		r.mu.Lock()
-		if r.at == at.cluster {
-			r.last[c.session] = last
-		}
-		r.mu.Unlock()
+		d.retried.note(at.epoch, c.session, last)
 	}
 	switch {
 	case c.number > last.number:
 		return nil, nil
 	case c.number < last.number:
 		return failure(codeTransactionTooOld, fmt.Sprintf("the session has made write %d already", last.number)), nil
+	// A late delete passes some fences, and is undone afterwards. It is no answer.
+	case c.bypasses() && !d.refusesLate(last.cluster):
+		return unknown("the former place of the data has made it, and lets such a write pass also after a switch"), nil
 	default:
 		return executed(ctx, last, c, rest)
 	}
 }
 
+// askTimeout bounds the question to a cluster that the data has left.
+const askTimeout = 5 * time.Second
+
+// errSharded means that a cluster cannot tell what it has executed: its routers do not show it.
+var errSharded = errors.New("one of the clusters is sharded: a proxy cannot tell there whether it has made a write already")
+
 // lastOf returns the last write of a session in a cluster.
-func lastOf(ctx context.Context, cluster *upstream.Cluster, session string) (last lastWrite, err error) {
-	id, err := hex.DecodeString(session)
+func lastOf(ctx context.Context, cluster *upstream.Cluster, lsid string) (last lastWrite, err error) {
+	switch sharded, err := cluster.Sharded(ctx); {
+	case err != nil:
+		return last, err
+	case sharded:
+		return last, errSharded
+	}
+	id, err := hex.DecodeString(lsid)
 	if err != nil {
 		return last, err
 	}
-	table := cluster.Client().Database("config").Collection("transactions", options.Collection().SetReadConcern(readconcern.Majority()))
 	// A session has one entry for each user that used its id.
-	found, err := table.Find(ctx, bson.D{{Key: "_id.id", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: id}}})
+	session := bson.Binary{Subtype: bson.TypeBinaryUUID, Data: id}
+	from, to := bson.D{{Key: "id", Value: session}}, bson.D{{Key: "id", Value: session}, {Key: "uid", Value: bson.MaxKey{}}}
+	// Linearizable, because a primary that was replaced a moment ago may lack the last writes. The driver
+	// adds a time limit from ctx: without a majority such a read would not end.
+	found, err := cluster.Client().Database("config").RunCommandCursor(ctx, bson.D{
+		{Key: "find", Value: "transactions"},
+		{Key: "filter", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: from}, {Key: "$lte", Value: to}}}}},
+		{Key: "readConcern", Value: bson.D{{Key: "level", Value: "linearizable"}}},
+	})
 	if err != nil {
 		return last, err
 	}

@@ -143,12 +143,8 @@ func (p *Proxy) handle(ctx context.Context, cl *peer, c command) bsoncore.Docume
 	case c.verb == "bulkWrite":
 		return p.bulk(ctx, c)
 	}
-	if c.verb == "listCollections" {
-		for _, d := range p.deployed {
-			if c.database == d.cfg.Database {
-				return p.list(ctx, d, c)
-			}
-		}
+	if c.verb == "listCollections" && p.moves(c.database) {
+		return p.list(ctx, c)
 	}
 	d := p.deployment(c)
 	if d == nil {
@@ -171,8 +167,8 @@ func request(body bsoncore.Document) message.Message { return message.Message{Bo
 
 // exchange sends the message of a command to a server of a cluster and returns the reply. After an error
 // the outcome is unknown.
-func (p *Proxy) exchange(ctx context.Context, c command, cluster *upstream.Cluster, want upstream.Want, m message.Message) (bsoncore.Document, from, error) {
-	m, err := p.fit(c, cluster, &want, m)
+func (p *Proxy) exchange(ctx context.Context, cluster *upstream.Cluster, want upstream.Want, m message.Message) (bsoncore.Document, from, error) {
+	m, err := p.fit(&want, m)
 	if err != nil {
 		return nil, from{}, err
 	}
@@ -192,7 +188,7 @@ func (p *Proxy) exchange(ctx context.Context, c command, cluster *upstream.Clust
 		return nil, from{}, err
 	}
 	server := from{address: conn.Address(), sharded: conn.Server().Kind == description.ServerKindMongos}
-	body, err := p.learn(c, cluster, reply.Body)
+	body, err := p.untimed(reply.Body)
 	return body, server, err
 }
 
@@ -212,8 +208,9 @@ func (p *Proxy) pass(ctx context.Context, c command) bsoncore.Document {
 	}
 	if c.isWrite() {
 		want = upstream.Want{}
+		ctx = p.life // it goes on without the client, as at a server
 	}
-	reply, server, err := p.exchange(ctx, c, p.home, want, c.msg)
+	reply, server, err := p.exchange(ctx, p.home, want, c.msg)
 	if err != nil {
 		return unreachable(c, err)
 	}

@@ -8,13 +8,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/address"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"dbcontroller.dev/internal/proxy/names"
 	"dbcontroller.dev/internal/proxy/upstream"
 )
 
 // transaction is a transaction of a client, from its first command until its session begins the next one.
 type transaction struct {
 	number   int64
-	deployed *deployed // nil: it uses only collections that do not move
+	deployed *deployed         // nil: it uses only collections that do not move
+	abort    bsoncore.Document // the command that aborts it
 
 	mu      sync.Mutex // held during each command, so that none overlaps with an abort
 	at      place
@@ -22,6 +24,7 @@ type transaction struct {
 	done    func()          // ends the write of deployed; nil: it has ended
 	ended   bool            // its outcome was asked for; the answer may be asked for again
 	aborted bool            // by the proxy
+	late    bool            // a fence may let a statement of it pass after a switch
 	used    time.Time
 }
 
@@ -79,6 +82,9 @@ func (ts *transactions) get(session string, number int64) *transaction {
 
 // transact serves a command of a transaction.
 func (p *Proxy) transact(ctx context.Context, c command) bsoncore.Document {
+	if c.verb == "bulkWrite" {
+		return failure(codeNotSupported, "the proxy does not serve bulkWrite in a transaction: use the bulk write of a collection")
+	}
 	if c.starts {
 		if reply := p.startTransaction(ctx, c); reply != nil {
 			return reply
@@ -103,24 +109,29 @@ func (p *Proxy) transact(ctx context.Context, c command) bsoncore.Document {
 	ends := c.verb == "commitTransaction" || c.verb == "abortTransaction"
 	if !ends && c.collection != "" {
 		if d := p.deployment(c); d != t.deployed && (d != nil || t.at.cluster != p.home) {
-			t.stray(ctx, p, c)
+			p.end(ctx, t)
 			return failure(codeIllegalOperation, "a transaction cannot use collections that move with different deployments, or that do not move and are in another cluster")
 		}
 	}
 	body := c.msg
-	var replied bsoncore.Document
-	if !ends && c.collection != "" && t.deployed != nil {
-		mapped, err := t.at.names.Command(c.msg.Body)
-		if err != nil {
+	var mapped *names.Map // nil: the names stay
+	if !ends && c.collection != "" && t.deployed != nil && p.deployment(c) == t.deployed {
+		mapped = &t.at.names
+		var err error
+		if body.Body, err = mapped.Command(c.msg.Body); err != nil {
 			return failure(codeIllegalOperation, err.Error())
 		}
-		body.Body = mapped
 	}
-	want := upstream.Want{At: t.server}
-	reply, server, err := p.exchange(ctx, c, t.at.cluster, want, body)
+	doing := ctx
+	if ends {
+		doing = p.life // its outcome must be known, also without the client
+	}
+	reply, server, err := p.exchange(doing, t.at.cluster, upstream.Want{At: t.server}, body)
 	switch {
 	case err != nil && c.verb == "commitTransaction":
-		// The outcome is unknown, and the client asks again at the same place.
+		// The outcome is unknown, and the client asks again at the same place. It must not be aborted
+		// there: an abort that comes too late would make the client run it again.
+		t.finish()
 		return failure(codeHostUnreachable, err.Error(), labelRetryable, labelUnknown)
 	case err != nil && c.verb == "abortTransaction":
 		t.finish() // the server aborts it by itself
@@ -131,19 +142,27 @@ func (p *Proxy) transact(ctx context.Context, c command) bsoncore.Document {
 	if server.sharded {
 		t.server = server.address
 	}
-	if ends {
+	switch {
+	case ends:
 		t.finish()
-	}
-	replied = reply
-	if t.deployed != nil {
-		if mapped, err := t.at.names.Reply(reply, false); err == nil {
-			replied = mapped
+		if c.verb == "commitTransaction" && succeeded(reply) && t.late && !p.stayed(ctx, t.deployed, t.at) {
+			return unknown("the data moved meanwhile, and its former place lets such a transaction pass")
 		}
-		p.keepCursor(reply, cursor{cluster: t.at.cluster, server: server.address, names: &t.at.names})
-	} else {
-		p.keepCursor(reply, cursor{cluster: t.at.cluster, server: server.address})
+	case t.deployed != nil && t.deployed.refused(t.at, reply):
+		p.end(ctx, t)
+		return failure(codeNoSuchTransaction, "the data has moved: run the transaction again", labelTransient)
+	case mapped != nil && t.at.weak && c.isWrite() && c.passes(reply):
+		t.late = true
 	}
-	return replied
+	p.keepCursor(reply, cursor{cluster: t.at.cluster, server: server.address, names: mapped})
+	if mapped == nil {
+		return reply
+	}
+	named, err := mapped.Reply(reply, false)
+	if err != nil {
+		return failure(codeHostUnreachable, err.Error())
+	}
+	return named
 }
 
 func noTransaction(c command) bsoncore.Document {
@@ -152,11 +171,14 @@ func noTransaction(c command) bsoncore.Document {
 
 // startTransaction notes a new transaction of a session. It returns a reply if that is not possible.
 func (p *Proxy) startTransaction(ctx context.Context, c command) bsoncore.Document {
-	t := &transaction{number: c.number, deployed: p.deployment(c), used: time.Now()}
+	t := &transaction{number: c.number, deployed: p.deployment(c), used: time.Now(), abort: abortOf(c)}
+	// Nobody may end it before it knows its place.
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.deployed == nil {
 		t.at = place{cluster: p.home}
 	} else {
-		at, done, err := t.deployed.enter(ctx, p.life, p.cfg.Grace, func() { p.abort(t, c) })
+		at, done, err := t.deployed.enter(ctx, p.life, p.cfg.Grace, t.idle, func() { p.abort(t) })
 		if err != nil {
 			return failure(codeHostUnreachable, err.Error(), labelTransient)
 		}
@@ -164,8 +186,6 @@ func (p *Proxy) startTransaction(ctx context.Context, c command) bsoncore.Docume
 	}
 	before, ok := p.transactions.begin(c.session, t)
 	if !ok {
-		t.mu.Lock()
-		defer t.mu.Unlock()
 		t.finish()
 		return failure(codeTransactionTooOld, "the session has begun a later transaction")
 	}
@@ -178,8 +198,17 @@ func (p *Proxy) startTransaction(ctx context.Context, c command) bsoncore.Docume
 	return nil
 }
 
-// abort ends a transaction for which a switch has waited.
-func (p *Proxy) abort(t *transaction, c command) {
+// longestIdle is the time after which a server ends a transaction, by default. Its client has gone.
+const longestIdle = 60 * time.Second
+
+func (t *transaction) idle() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return time.Since(t.used) > longestIdle
+}
+
+// abort ends a transaction for which a switch has waited, or whose client has gone.
+func (p *Proxy) abort(t *transaction) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended {
@@ -190,16 +219,16 @@ func (p *Proxy) abort(t *transaction, c command) {
 	ctx, cancel := context.WithTimeout(p.life, abortTimeout)
 	defer cancel()
 	// The fence would end it all the same, but after a wait of its own.
-	_, _, _ = p.exchange(ctx, c, t.at.cluster, upstream.Want{At: t.server}, request(abortOf(c)))
+	_, _, _ = p.exchange(ctx, t.at.cluster, upstream.Want{At: t.server}, request(t.abort))
 	t.ended = true
 }
 
 // abortTimeout bounds the message that aborts a transaction.
 const abortTimeout = 2 * time.Second
 
-// stray aborts a transaction that the proxy cannot serve. The caller holds t.mu.
-func (t *transaction) stray(ctx context.Context, p *Proxy, c command) {
-	_, _, _ = p.exchange(ctx, c, t.at.cluster, upstream.Want{At: t.server}, request(abortOf(c)))
+// end aborts a transaction that the proxy cannot go on with. The caller holds t.mu.
+func (p *Proxy) end(ctx context.Context, t *transaction) {
+	_, _, _ = p.exchange(ctx, t.at.cluster, upstream.Want{At: t.server}, request(t.abort))
 	t.aborted = true
 	t.finish()
 }
@@ -210,24 +239,55 @@ func abortOf(c command) bsoncore.Document {
 	if v, err := c.msg.Body.LookupErr("lsid"); err == nil {
 		b.AppendValue("lsid", v)
 	}
+	for _, key := range []string{"apiVersion", "apiStrict", "apiDeprecationErrors"} {
+		if v, err := c.msg.Body.LookupErr(key); err == nil {
+			b.AppendValue(key, v)
+		}
+	}
 	return b.AppendInt64("txnNumber", c.number).AppendBoolean("autocommit", false).AppendString("$db", "admin").Build()
 }
 
-// endElsewhere ends a transaction that another proxy knows: a driver that lost that proxy asks here.
+// endElsewhere ends a transaction that another proxy knows: a driver that lost that proxy asks here. A
+// commit must not end one that is in progress, because this proxy does not know whether all its statements
+// succeeded. So it is aborted first, and a transaction that is committed refuses that.
 func (p *Proxy) endElsewhere(ctx context.Context, c command) bsoncore.Document {
 	var last bsoncore.Document
 	// Only one cluster has it. The others answer that they know no such transaction.
 	for _, cluster := range p.clusters() {
-		reply, _, err := p.exchange(ctx, c, cluster, upstream.Want{}, c.msg)
+		reply, err := p.endAt(ctx, cluster, c)
 		if err != nil {
 			return failure(codeHostUnreachable, err.Error(), labelRetryable, labelUnknown)
 		}
 		if succeeded(reply) {
 			return reply
 		}
-		if last == nil || codeOf(reply) != codeNoSuchTransaction {
+		// It did not happen only if each cluster is sure of that.
+		if last == nil || labelled(last, labelTransient) {
 			last = reply
 		}
 	}
 	return last
+}
+
+// endAt ends a transaction of another proxy in a cluster.
+func (p *Proxy) endAt(ctx context.Context, cluster *upstream.Cluster, c command) (bsoncore.Document, error) {
+	sharded, err := cluster.Sharded(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// A router asks the shard that the client's recoveryToken names.
+	if c.verb == "commitTransaction" && !sharded {
+		reply, _, err := p.exchange(ctx, cluster, upstream.Want{}, request(abortOf(c)))
+		if err != nil {
+			return nil, err
+		}
+		switch codeOf(reply) {
+		case 0, codeNoSuchTransaction, codeTransactionCommitted:
+		default:
+			return reply, nil
+		}
+	}
+	// Now it is over, and the server's answer is also true after an election.
+	reply, _, err := p.exchange(ctx, cluster, upstream.Want{}, c.msg)
+	return reply, err
 }

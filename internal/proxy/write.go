@@ -11,13 +11,19 @@ import (
 	"dbcontroller.dev/internal/proxy/upstream"
 )
 
-// write serves a write to a collection that moves. It waits while a switch holds writes. What a fence
-// refuses is made again at the new place.
+// write serves a write to a collection that moves. It waits while a switch holds writes. If a fence refuses
+// the write, the proxy makes it at the new place. The write goes on when the client is gone, as at a server:
+// otherwise the proxy would count it as ended while the server still executes it.
 func (p *Proxy) write(ctx context.Context, d *deployed, c command) bsoncore.Document {
 	rest := newBatch(c)
 	var reply bsoncore.Document
-	_, err := d.write(ctx, func(ctx context.Context, at place) error {
-		if done, err := d.retried.look(ctx, p, at, c, rest); done != nil || err != nil {
+	var made place // of the last part
+	err := d.write(p.life, func(ctx context.Context, at place) error {
+		if rest.torn {
+			reply = rest.reply(nil)
+			return nil
+		}
+		if done, err := d.look(ctx, at, c, rest); done != nil || err != nil {
 			reply = done
 			return err
 		}
@@ -30,37 +36,56 @@ func (p *Proxy) write(ctx context.Context, d *deployed, c command) bsoncore.Docu
 			reply = failure(codeIllegalOperation, err.Error())
 			return nil
 		}
-		got, server, err := p.exchange(ctx, c, at.cluster, upstream.Want{}, m)
+		got, server, err := p.exchange(p.life, at.cluster, upstream.Want{}, m)
 		if err != nil {
 			reply = unreachable(c, err)
 			return nil
 		}
+		made = at
 		p.keepCursor(got, cursor{cluster: at.cluster, server: server.address, names: &at.names})
 		got, err = at.names.Reply(got, false)
 		if err != nil {
 			return err
 		}
-		refused := rest.add(got)
+		refused := rest.add(got, server.sharded)
 		reply = rest.reply(got)
 		if refused {
+			rest.torn = rest.torn || at.weak && c.passes(got)
 			return again
 		}
 		return nil
 	})
-	if err != nil {
-		return notWritten(c, err)
+	switch {
+	case err != nil:
+		return rest.failed(err)
+	// What a late command about the collection itself does at the old place does not move with the data.
+	case succeeded(reply) && (definitions[c.verb] || made.weak && c.passes(reply)) && !p.stayed(ctx, d, made):
+		return unknown("the data moved meanwhile, and its former place lets such a write pass")
 	}
 	return reply
 }
 
-// notWritten is the reply to a write that could not be made because a switch did not end in time, or no
-// controller told where the data is.
-func notWritten(c command, err error) bsoncore.Document {
-	labels := []string{}
-	if c.retryable {
-		labels = append(labels, labelRetryable)
+// failed is the reply if the rest of a write could not be made because a switch did not end in time, or no
+// controller reported where the data is.
+func (b *batch) failed(err error) bsoncore.Document {
+	switch {
+	case b.torn:
+		return b.reply(nil)
+	// The driver sends it again with the same number, and a cluster knows the part that it has made.
+	case b.c.retryable:
+		return failure(codeHostUnreachable, err.Error(), labelRetryable)
+	case !b.parted:
+		return failure(codeHostUnreachable, err.Error())
 	}
-	return failure(codeHostUnreachable, err.Error(), labels...)
+	b.refused = nil
+	for _, i := range b.left {
+		b.refused = append(b.refused, bsoncore.NewDocumentBuilder().AppendInt32("index", int32(i)).
+			AppendInt32("code", codeHostUnreachable).AppendString("errmsg", err.Error()).Build())
+		if b.ordered {
+			break // the client knows that the others were not tried
+		}
+	}
+	return b.reply(success())
 }
 
 // lists are the commands that write a list of documents, and the name of the list.
@@ -72,12 +97,14 @@ type batch struct {
 	list    string // empty: the command writes as a whole
 	ordered bool
 	parted  bool  // it is made in parts
-	left    []int // then: indexes of the list that are not made yet
+	torn    bool  // if the data has moved, it is not known what was written
+	left    []int // if parted: indexes of the list that are not made yet
 	n       int64
 	changed int64 // nModified
 	errors  []bsoncore.Document
 	refused []bsoncore.Document // errors of the last part that a fence may have caused
 	upserts []bsoncore.Document
+	concern *bsoncore.Value // the first writeConcernError; nil: none
 }
 
 func newBatch(c command) *batch {
@@ -121,24 +148,32 @@ func (b *batch) message() (message.Message, error) {
 	return message.Message{Body: body, Sequences: []message.Sequence{{Name: b.list, Docs: out}}}, nil
 }
 
-// add takes the reply for a part. It returns whether a fence may have refused some of it.
-func (b *batch) add(reply bsoncore.Document) bool {
+// add takes the reply for a part. It returns whether a fence may have refused some of it. If the data has
+// moved, the rest must be made again, or the whole is torn.
+func (b *batch) add(reply bsoncore.Document, sharded bool) bool {
+	if v, err := reply.LookupErr("writeConcernError"); err == nil && b.concern == nil {
+		b.concern = &v
+	}
 	if !succeeded(reply) {
-		return fenced(codeOf(reply))
+		if !fenced(reply) {
+			return false
+		}
+		b.torn = b.torn || !b.untouched(reply, sharded)
+		return true
 	}
 	if b.list == "" {
 		return false
 	}
 	errs := writeErrors(reply)
-	if !b.parted && !slices.ContainsFunc(errs, func(e writeError) bool { return fenced(e.code) }) {
+	if !b.parted && !slices.ContainsFunc(errs, func(e writeError) bool { return fenced(e.raw) }) {
 		return false // whole, as it nearly always is
+	}
+	docs, err := b.c.sequence(b.list)
+	if err != nil {
+		return false
 	}
 	part := b.left
 	if !b.parted {
-		docs, err := b.c.sequence(b.list)
-		if err != nil {
-			return false
-		}
 		for i := range docs {
 			part = append(part, i)
 		}
@@ -152,7 +187,8 @@ func (b *batch) add(reply bsoncore.Document) bool {
 	for _, e := range errs {
 		switch {
 		case e.index < 0 || e.index >= len(part):
-		case fenced(e.code):
+		case fenced(e.raw):
+			b.torn = b.torn || !whole(e.raw, b.c.verb, docs[part[e.index]], sharded)
 			again = append(again, part[e.index])
 			b.refused = append(b.refused, indexed(e.raw, part[e.index]))
 			if b.ordered {
@@ -169,14 +205,44 @@ func (b *batch) add(reply bsoncore.Document) bool {
 	return len(again) > 0
 }
 
+// untouched reports whether a command that a fence refused as a whole has written nothing. An aggregation
+// writes in steps, so it may have written before the fence came.
+func (b *batch) untouched(refusal bsoncore.Document, sharded bool) bool {
+	if b.c.verb == "aggregate" {
+		return false
+	}
+	docs, err := b.c.sequence(b.list)
+	return err == nil && !slices.ContainsFunc(docs, func(d bsoncore.Document) bool { return !whole(refusal, b.c.verb, d, sharded) })
+}
+
+// whole reports whether a statement that a fence refused has written nothing. A validator and a write block
+// can stop a statement about many documents in the middle, and of several shards one can be the first. A
+// server looks for a view and for the identity before it writes.
+func whole(refusal bsoncore.Document, verb string, statement bsoncore.Document, sharded bool) bool {
+	many := false
+	switch verb {
+	case "update":
+		many = ofMany(statement)
+	case "delete":
+		many = number(statement, "limit") != 1
+	}
+	code := number(refusal, "code")
+	return !many || !sharded && (code == codeNotOnView || code == codeWrongUUID)
+}
+
 // reply is the reply for the whole of the list, after the last part's.
 func (b *batch) reply(last bsoncore.Document) bsoncore.Document {
+	switch {
+	// As long as the data has not moved, the refusal belongs to the application.
+	case b.torn && last == nil:
+		return unknown("a switch stopped it in the middle")
 	// Nothing was made in parts, or the last part failed as a whole.
-	if !b.parted || !succeeded(last) {
+	case !b.parted || !succeeded(last):
 		return last
 	}
 	// If this is the end, there was no fence: the errors belong to the application.
 	errs := append(slices.Clone(b.errors), b.refused...)
+	slices.SortStableFunc(errs, func(a, b bsoncore.Document) int { return int(number(a, "index") - number(b, "index")) })
 	out := bsoncore.NewDocumentBuilder().AppendInt32("n", int32(b.n))
 	if b.c.verb == "update" {
 		out.AppendInt32("nModified", int32(b.changed))
@@ -187,7 +253,10 @@ func (b *batch) reply(last bsoncore.Document) bsoncore.Document {
 	if len(errs) > 0 {
 		out.AppendArray("writeErrors", array(errs))
 	}
-	for _, key := range []string{"writeConcernError", "electionId", "opTime", "operationTime", "$clusterTime", "retriedStmtIds"} {
+	if b.concern != nil {
+		out.AppendValue("writeConcernError", *b.concern)
+	}
+	for _, key := range []string{"electionId", "opTime", "operationTime", "$clusterTime", "retriedStmtIds"} {
 		if v, err := last.LookupErr(key); err == nil {
 			out.AppendValue(key, v)
 		}

@@ -35,6 +35,9 @@ func json(t *testing.T, doc bsoncore.Document) string {
 	return string(text)
 }
 
+// fenceInfo is what a server reports of the validator of a fence.
+const fenceInfo = `{"failingDocumentId":1,"details":{"operatorName":"$expr","specifiedAs":{"$expr":{"$eq":["dbc-fence:orders.n2",""]}},"reason":"expression did not match"}}`
+
 // TestBatchInParts: what a fence refuses of a list is made at the next place, with the numbers of the
 // client's statements, and the client gets one reply for all of it.
 func TestBatchInParts(t *testing.T) {
@@ -69,7 +72,7 @@ func TestBatchInParts(t *testing.T) {
 		"an unordered list has refused ones among others": {
 			command: `{"update":"c","ordered":false,"updates":[{"q":{}},{"q":{}},{"q":{}},{"q":{}}]}`,
 			replies: []string{
-				`{"n":2,"nModified":1,"upserted":[{"index":3,"_id":"x"}],"writeErrors":[{"index":0,"code":121,"errmsg":"validator"},{"index":1,"code":11000,"errmsg":"duplicate"}],"ok":1.0}`,
+				`{"n":2,"nModified":1,"upserted":[{"index":3,"_id":"x"}],"writeErrors":[{"index":0,"code":121,"errmsg":"validator","errInfo":` + fenceInfo + `},{"index":1,"code":11000,"errmsg":"duplicate"}],"ok":1.0}`,
 				`{"n":1,"nModified":1,"ok":1.0}`,
 			},
 			parts: []string{`{"update":"c","ordered":false}`},
@@ -92,7 +95,7 @@ func TestBatchInParts(t *testing.T) {
 					t.Errorf("%s: part %d is %s, want %s", name, i, got, want)
 				}
 			}
-			again := b.add(doc(t, reply))
+			again := b.add(doc(t, reply), false)
 			if again != (i < len(tc.replies)-1) {
 				t.Errorf("%s: part %d is to be made again: %v", name, i, again)
 			}
@@ -113,8 +116,8 @@ func TestOwnValidator(t *testing.T) {
 	}
 	b := newBatch(c)
 	reply := doc(t, `{"n":1,"writeErrors":[{"index":1,"code":121,"errmsg":"Document failed validation"}],"ok":1.0}`)
-	if !b.add(reply) {
-		t.Error("a refusal is not looked at")
+	if b.add(reply, false) {
+		t.Error("the application's own validator is taken for a fence")
 	}
 	if got, want := json(t, b.reply(reply)), json(t, reply); got != want {
 		t.Errorf("%s, want %s", got, want)

@@ -57,6 +57,14 @@ func Open(uri string) (*Cluster, error) {
 // Client returns a client for the proxy's own questions.
 func (c *Cluster) Client() *mongo.Client { return c.client }
 
+// Sharded reports whether the cluster is reached through routers. It waits until a server has answered.
+func (c *Cluster) Sharded(ctx context.Context) (bool, error) {
+	if _, err := c.topology.SelectServer(ctx, Want{Mode: PrimaryPreferred}); err != nil {
+		return false, fmt.Errorf("no server: %w", err)
+	}
+	return c.topology.Kind() == description.TopologyKindSharded, nil
+}
+
 // Close ends all connections.
 func (c *Cluster) Close(ctx context.Context) error {
 	return errors.Join(c.topology.Disconnect(ctx), c.client.Disconnect(ctx))

@@ -113,6 +113,13 @@ func (a *App) Holding() (held bool, changed <-chan struct{}) {
 	return a.newest.GetState() == pb.Location_HOLD, a.changed
 }
 
+// Epoch returns the epoch of the place that reads use now.
+func (a *App) Epoch() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.open.GetEpoch()
+}
+
 // Latest asks the controllers for the place of the data. It returns the epoch of the version that is
 // open, and whether writes are allowed there: while they are held, open is false. The answer is not
 // older than the call, so a caller that compares epochs knows whether the data moved before the call.

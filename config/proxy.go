@@ -38,10 +38,14 @@ type ProxyDeployment struct {
 
 // Defaults of a proxy.
 const (
-	defaultGrace       = 2 * time.Second
+	defaultGrace       = 500 * time.Millisecond
 	defaultConnections = 10_000
 	defaultMemory      = 1024
 )
+
+// longestGrace is the time that controllers wait for those who write. A longer grace would end behind the
+// fence, which ends transactions itself.
+const longestGrace = time.Second
 
 // LoadProxy reads the configuration of a proxy. env looks up a variable; nil means the process's
 // environment. A refusal is an *Error.
@@ -80,7 +84,7 @@ func (r *reader) proxy(n node) Proxy {
 		Key:      r.path(tls["key"]),
 		ClientCA: r.path(tls["clientCA"]),
 		Upstream: r.mongoURI(m["upstream"]),
-		Grace:    r.duration(m["grace"], defaultGrace, 0, time.Minute), Connections: r.number(m["connections"], defaultConnections, 1, 1_000_000),
+		Grace:    r.duration(m["grace"], defaultGrace, time.Millisecond, longestGrace), Connections: r.number(m["connections"], defaultConnections, 1, 1_000_000),
 		Memory: r.number(m["memoryMB"], defaultMemory, 64, 1<<20),
 	}
 	host, _, err := net.SplitHostPort(p.Listen)
@@ -136,6 +140,11 @@ func (r *reader) proxyDeployment(n node, before []ProxyDeployment) ProxyDeployme
 				r.fail(item, name, "given by another deployment, too")
 			}
 		}
+		for other, of := range d.Collections {
+			if of == kind {
+				r.fail(item, kind, "already the kind of "+other)
+			}
+		}
 		d.Collections[name] = kind
 	}
 	if len(d.Collections) == 0 {
@@ -144,8 +153,8 @@ func (r *reader) proxyDeployment(n node, before []ProxyDeployment) ProxyDeployme
 	for version, item := range r.entries(m["uris"]) {
 		d.URIs[version] = r.mongoURI(item)
 	}
-	if len(d.URIs) < 2 {
-		r.fail(m["uris"], "", "want the connection string of each version's cluster, such as {v1: mongodb://a, v2: mongodb://b}")
+	if len(d.URIs) == 0 {
+		r.fail(m["uris"], "", "missing, want the connection string of each version's cluster, such as {v1: mongodb://a, v2: mongodb://b}")
 	}
 	return d
 }

@@ -28,7 +28,7 @@ func TestProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := p.Deployments[0]
-	if p.Upstream != "mongodb://a" || p.Grace != 2*time.Second || p.Connections != 10_000 || d.URIs["v1"] != "mongodb://a" || d.URIs["v2"] != "mongodb://b" || d.Collections["orders"] != "orders" {
+	if p.Upstream != "mongodb://a" || p.Grace != 500*time.Millisecond || p.Connections != 10_000 || d.URIs["v1"] != "mongodb://a" || d.URIs["v2"] != "mongodb://b" || d.Collections["orders"] != "orders" {
 		t.Errorf("%+v", p)
 	}
 }
@@ -42,7 +42,9 @@ func TestProxyRefusals(t *testing.T) {
 		{"upstream: $(MONGO)", "upstream: http://u:secret@a", "proxy.yaml:3: upstream: "},
 		{"upstream: $(MONGO)", "upstream: $(OTHER)", "proxy.yaml:3: upstream: "},
 		{"  collections: {orders: orders}\n", "", "proxy.yaml:5: deployments[0].collections: missing"},
-		{`v2: "mongodb://b"`, "", "proxy.yaml:9: deployments[0].uris: want the connection string of each version"},
+		{`  uris: {v1: "$(MONGO)", v2: "mongodb://b"}`, "", "deployments[0].uris: missing, want the connection string of each version"},
+		{"{orders: orders}", "{orders: orders, bills: orders}", "already the kind of "},
+		{"upstream:", "grace: 2s\nupstream:", "proxy.yaml:3: grace: "},
 		{"  controllers: [10.0.0.1:7090]\n", "", "deployments[0].controllers: missing"},
 		{"listen:", "lissen:", "proxy.yaml:2: lissen: unknown key"},
 		{"upstream:", "tls: {cert: c}\nupstream:", "tls: want the files of both cert and key"},

@@ -36,6 +36,9 @@ func Open(uri string) (*Cluster, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, fmt.Errorf("connect to a cluster: %w", err)
 	}
+	if opts.LoadBalanced != nil && *opts.LoadBalanced {
+		return nil, errors.New("connect to a cluster: loadBalanced is not supported: cursors and transactions need the connection that they began on")
+	}
 	client, err := mongo.Connect(options.Client().ApplyURI(uri).SetAppName("dbcontroller-proxy"))
 	if err != nil {
 		return nil, fmt.Errorf("connect to a cluster: %w", err)

@@ -1,6 +1,8 @@
 package upstream
 
 import (
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -19,6 +21,9 @@ type Want struct {
 	Staleness time.Duration       // 0: any
 	At        address.Address     // this server and no other, as for the rest of a cursor
 }
+
+// ErrGone means that a server that has a cursor or a transaction cannot be reached now.
+var ErrGone = errors.New("the server is gone")
 
 // Mode is the mode of a read preference.
 type Mode int
@@ -61,7 +66,13 @@ func WantOf(preference bson.Raw) (w Want, ok bool) {
 // fit, and none while the cluster has none.
 func (w Want) SelectServer(t description.Topology, servers []description.Server) ([]description.Server, error) {
 	if w.At != "" {
-		return slices.DeleteFunc(slices.Clone(servers), func(s description.Server) bool { return s.Addr != w.At }), nil
+		// No other one can come in its place, so do not wait for it.
+		for _, s := range servers {
+			if s.Addr == w.At && s.Kind != description.Unknown {
+				return []description.Server{s}, nil
+			}
+		}
+		return nil, fmt.Errorf("%w: %s", ErrGone, w.At)
 	}
 	var primaries, secondaries, routers []description.Server
 	for _, s := range servers {

@@ -3,8 +3,10 @@ package proxy
 import (
 	"encoding/hex"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -27,12 +29,19 @@ type command struct {
 	transaction bool   // it is part of a transaction
 	starts      bool   // it is the first one of a transaction
 	preference  bson.Raw
-	unasked     bool // the client does not wait for a reply
+	limit       time.Duration // maxTimeMS; 0: none
+	unasked     bool          // the client does not wait for a reply
 }
+
+// longestBody is the size of a command beside its sequences that a server takes: a document and some room.
+const longestBody = 16<<20 + 16<<10
 
 // parse finds what the proxy must know of a command. It refuses a body that is no BSON.
 func parse(m message.Message) (c command, err error) {
 	c = command{msg: m, database: m.Database, unasked: m.Flags&message.MoreToCome != 0}
+	if len(m.Body) > longestBody {
+		return c, fmt.Errorf("%w: its body has %d bytes, and servers take %d", message.ErrMalformed, len(m.Body), longestBody)
+	}
 	elems, err := m.Body.Elements()
 	if err != nil || len(elems) == 0 {
 		return c, fmt.Errorf("%w: no command", message.ErrMalformed)
@@ -67,6 +76,10 @@ func parse(m message.Message) (c command, err error) {
 			}
 		case "txnNumber":
 			c.number, c.retryable = v.AsInt64OK()
+		case "maxTimeMS":
+			if ms, ok := v.AsInt64OK(); ok && ms > 0 && ms <= math.MaxInt32 && c.verb != "getMore" {
+				c.limit = time.Duration(ms) * time.Millisecond
+			}
 		case "autocommit":
 			auto, ok := v.BooleanOK()
 			c.transaction = ok && !auto

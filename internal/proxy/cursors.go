@@ -15,8 +15,22 @@ type cursor struct {
 	cluster *upstream.Cluster
 	server  address.Address
 	names   *names.Map // nil: of a collection that does not move
+	moves   *deployed  // nil: as for names, or of a transaction, which stays
+	epoch   int64      // of the place
 	watches bool       // a change stream
 	used    time.Time
+}
+
+// moved reports whether the data is no longer at the place of a cursor.
+func (c cursor) moved() bool { return c.moves != nil && c.moves.app.Epoch() != c.epoch }
+
+// moving reports whether it has moved or is about to.
+func (c cursor) moving() bool {
+	if c.moves == nil {
+		return false
+	}
+	held, _ := c.moves.app.Holding()
+	return held || c.moved()
 }
 
 // cursors holds the open cursors of all clients by their ids, which servers choose at random.

@@ -192,7 +192,7 @@ func (d *deployed) refused(at place, reply bsoncore.Document) bool {
 		return false
 	}
 	held, _ := d.app.Holding()
-	return held || d.app.Version() != at.version
+	return held || d.app.Epoch() != at.epoch
 }
 
 // enter counts a transaction as a write until done is called. abort is called before that if a switch has

@@ -162,7 +162,8 @@ type controllers struct {
 	dbcontrollerv1connect.UnimplementedDeploymentServiceHandler
 	server *httptest.Server
 	stop   chan struct{}
-	acks   chan int64 // attempts
+	acks   chan int64  // attempts
+	away   atomic.Bool // they tell no place
 
 	mu       sync.Mutex
 	location *pb.Location
@@ -214,6 +215,9 @@ func (c *controllers) AckHold(_ context.Context, r *connect.Request[pb.AckHoldRe
 }
 
 func (c *controllers) GetLocation(ctx context.Context, r *connect.Request[pb.GetLocationRequest]) (*connect.Response[pb.Location], error) {
+	if c.away.Load() {
+		return nil, connect.NewError(connect.CodeUnavailable, errors.New("away"))
+	}
 	timeout := time.NewTimer(time.Duration(r.Msg.GetTimeoutMs()) * time.Millisecond)
 	defer timeout.Stop()
 	c.mu.Lock()

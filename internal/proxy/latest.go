@@ -94,9 +94,22 @@ const settleRetry = 100 * time.Millisecond
 // While this proxy holds writes, another one may write at the next place already.
 func (p *Proxy) current(ctx context.Context, d *deployed, at place) bool {
 	if held, _ := d.app.Holding(); !held {
-		return d.app.Version() == at.version
+		return d.app.Epoch() == at.epoch
 	}
+	ctx, cancel := context.WithTimeout(ctx, askedTimeout)
+	defer cancel()
 	epoch, open, err := p.ask(ctx, d)
 	// Without controllers the proxy goes on at the last known place.
 	return err != nil || !open || epoch == at.epoch
+}
+
+// askedTimeout bounds the question after a read. Without an answer the read has the one of the database.
+const askedTimeout = 2 * time.Second
+
+// moving reports whether the data leaves a place, or has left it. It explains some errors of a read there.
+func (p *Proxy) moving(ctx context.Context, d *deployed, at place) bool {
+	ctx, cancel := context.WithTimeout(ctx, askedTimeout)
+	defer cancel()
+	epoch, open, err := p.ask(ctx, d)
+	return err == nil && (!open || epoch != at.epoch)
 }

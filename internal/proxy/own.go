@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -44,7 +45,7 @@ func (p *Proxy) hello(ctx context.Context, cl *peer, c command) bsoncore.Documen
 	}
 	return b.AppendString("msg", "isdbgrid").AppendBoolean("helloOk", true).
 		AppendInt32("maxBsonObjectSize", int32(server.MaxDocumentSize)).
-		AppendInt32("maxMessageSizeBytes", int32(min(server.MaxMessageSize, message.MaxMessage))).
+		AppendInt32("maxMessageSizeBytes", int32(min(server.MaxMessageSize, message.MaxMessage)-roomForNames)).
 		AppendInt32("maxWriteBatchSize", int32(server.MaxBatchCount)).
 		AppendDateTime("localTime", time.Now().UnixMilli()).
 		AppendInt32("logicalSessionTimeoutMinutes", 30).
@@ -53,18 +54,30 @@ func (p *Proxy) hello(ctx context.Context, cl *peer, c command) bsoncore.Documen
 		AppendBoolean("readOnly", false).AppendDouble("ok", 1).Build()
 }
 
+// roomForNames is what a message may grow by names and numbers of statements of the place.
+const roomForNames = 2 << 20
+
 // everywhere sends a command about sessions to all clusters, since a session may have used each of them.
 // The answer is that of the home cluster.
 func (p *Proxy) everywhere(ctx context.Context, c command) bsoncore.Document {
-	var answer bsoncore.Document
-	for _, cluster := range p.clusters() {
-		reply, _, err := p.exchange(ctx, cluster, upstream.Want{Mode: upstream.PrimaryPreferred}, c.msg)
-		if err != nil {
-			reply = failure(codeHostUnreachable, err.Error())
-		}
-		if cluster == p.home {
-			answer = reply
-		}
+	ctx, cancel := context.WithTimeout(ctx, sessionsTimeout)
+	defer cancel()
+	clusters := p.clusters()
+	replies := make([]bsoncore.Document, len(clusters))
+	var g sync.WaitGroup
+	for i, cluster := range clusters {
+		g.Go(func() {
+			reply, _, err := p.exchange(ctx, cluster, upstream.Want{Mode: upstream.PrimaryPreferred}, c.msg)
+			if err != nil {
+				reply = failure(codeHostUnreachable, err.Error())
+			}
+			replies[i] = reply
+		})
 	}
-	return answer
+	g.Wait()
+	return replies[0] // of home
 }
+
+// sessionsTimeout bounds commands about sessions. Drivers send one when they close, and wait for it; servers
+// end sessions by themselves.
+const sessionsTimeout = 5 * time.Second

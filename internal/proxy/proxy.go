@@ -22,7 +22,8 @@ type Config struct {
 	Upstream string
 	// Deployments are those whose kinds the application uses.
 	Deployments []Deployment
-	// Grace is the time that an open transaction has to end when a switch holds writes. Default 2 s.
+	// Grace is the time that an open transaction has to end when a switch holds writes. Default 500 ms.
+	// Controllers wait for a second.
 	Grace time.Duration
 	// Memory bounds the bytes of the clients' messages that are held at a time. Default 1 GiB.
 	Memory int64
@@ -61,7 +62,7 @@ type Proxy struct {
 // New opens the clusters and follows the deployments. The caller must close the Proxy.
 func New(ctx context.Context, cfg Config) (_ *Proxy, err error) {
 	if cfg.Grace == 0 {
-		cfg.Grace = 2 * time.Second
+		cfg.Grace = 500 * time.Millisecond
 	}
 	if cfg.Memory == 0 {
 		cfg.Memory = 1 << 30

@@ -35,10 +35,11 @@ func (p *Proxy) read(ctx context.Context, d *deployed, c command) bsoncore.Docum
 			return err
 		}
 		// Another proxy may have acknowledged a write at the next place before this read began.
-		if slices.Contains(movedCodes, codeOf(got)) || !p.current(ctx, d, at) {
+		failed := slices.Contains(movedCodes, codeOf(got))
+		if failed && p.moving(ctx, d, at) || !failed && !p.current(ctx, d, at) {
 			return again
 		}
-		p.keepCursor(got, cursor{cluster: at.cluster, server: server.address, names: &at.names, watches: watches})
+		p.keepCursor(got, cursor{cluster: at.cluster, server: server.address, names: &at.names, moves: d, epoch: at.epoch, watches: watches})
 		return nil
 	})
 	if err != nil {
@@ -77,6 +78,9 @@ func (p *Proxy) more(ctx context.Context, c command) bsoncore.Document {
 	if !ok {
 		return failure(codeCursorNotFound, errNoCursor.Error())
 	}
+	if one.moved() {
+		return p.left(ctx, c, id, one)
+	}
 	m := c.msg
 	if one.names != nil {
 		var err error
@@ -88,6 +92,10 @@ func (p *Proxy) more(ctx context.Context, c command) bsoncore.Document {
 	if err != nil {
 		p.cursors.drop(id)
 		return failure(codeHostUnreachable, err.Error())
+	}
+	// A switch ends a stream by an event, which drivers take for the end that the application wants.
+	if one.watches && cursorOf(reply) == 0 && one.moving() || codeOf(reply) == codePlanKilled && one.moves != nil {
+		return p.left(ctx, c, id, one)
 	}
 	// An error need not be the end of the cursor: the next call tells.
 	if succeeded(reply) && cursorOf(reply) == 0 || codeOf(reply) == codeCursorNotFound {
@@ -101,6 +109,23 @@ func (p *Proxy) more(ctx context.Context, c command) bsoncore.Document {
 		}
 	}
 	return reply
+}
+
+// left ends a cursor at a place that the data leaves. A stream would end without a word there, or deliver
+// what the reverse sync writes. No driver goes on with it by itself: the events of the new place have other
+// tokens.
+func (p *Proxy) left(ctx context.Context, c command, id int64, one cursor) bsoncore.Document {
+	p.cursors.drop(id)
+	if name, ok := text(c.msg.Body, "collection"); ok {
+		c.collection = name
+	}
+	if body, err := killOne(c, id, one); err == nil {
+		_, _, _ = p.exchange(ctx, one.cluster, upstream.Want{At: one.server}, request(body)) // it may be gone already
+	}
+	if one.watches {
+		return failure(codeStreamHistoryLost, "the data has moved, and the events before are at its former place: begin a new change stream")
+	}
+	return failure(codeCursorNotFound, "the data has moved, and this cursor was at its former place: read again")
 }
 
 // kill ends cursors, which may be at several servers.

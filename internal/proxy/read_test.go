@@ -75,3 +75,78 @@ func TestRefusedCommands(t *testing.T) {
 		s.mu.Unlock()
 	}
 }
+
+// TestLeftCursors: a cursor at the former place ends with an error, and a change stream does not end as if
+// that were the application's wish.
+func TestLeftCursors(t *testing.T) {
+	t.Parallel()
+	const more = `{"getMore":{"$numberLong":"7"},"collection":"orders",` + session + `}`
+	open := func(w *world) {
+		w.at["v1"].on("aggregate", func(command) bsoncore.Document {
+			return doc(t, `{"cursor":{"firstBatch":[],"id":{"$numberLong":"7"},"ns":"shop.orders"},"ok":1.0}`)
+		})
+	}
+	const watch = `{"aggregate":"orders","pipeline":[{"$changeStream":{}}],"cursor":{},` + session + `}`
+	const query = `{"aggregate":"orders","pipeline":[],"cursor":{},` + session + `}`
+	const invalidated = `{"cursor":{"nextBatch":[{"_id":{"_data":"x"},"operationType":"invalidate"}],"id":{"$numberLong":"0"},"ns":"shop.orders"},"ok":1.0}`
+	for name, tc := range map[string]struct {
+		first, reply string
+		then         func(w *world)
+		want         int32
+	}{
+		"a stream during the switch": {watch, invalidated, func(w *world) { w.hold("v1", 1) }, codeStreamHistoryLost},
+		"a stream after the switch":  {watch, invalidated, func(w *world) { w.open("v2", 2) }, codeStreamHistoryLost},
+		"a stream without a switch":  {watch, invalidated, func(w *world) { w.open("v1", 1) }, 0},
+		"a query after the switch":   {query, invalidated, func(w *world) { w.open("v2", 2) }, codeCursorNotFound},
+		"a query that the fence met": {query, `{"ok":0.0,"code":175,"errmsg":"renamed"}`, func(w *world) { w.hold("v1", 1) }, codeCursorNotFound},
+		"a query during the switch":  {query, invalidated, func(w *world) { w.hold("v1", 1) }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, worldOptions{})
+			open(w)
+			w.call(0, tc.first)
+			w.at["v1"].on("getMore", func(command) bsoncore.Document { return doc(t, tc.reply) })
+			tc.then(w)
+			w.await(w.proxies[0])
+			if got := w.call(0, more); codeOf(got) != tc.want || succeeded(got) != (tc.want == 0) {
+				t.Errorf("%s, want code %d", json(t, got), tc.want)
+			}
+		})
+	}
+}
+
+// TestElections: the errors of a member that is no primary do not make a driver drop the proxy.
+func TestElections(t *testing.T) {
+	t.Parallel()
+	for reply, want := range map[string]string{
+		`{"ok":0.0,"errmsg":"not primary","code":10107,"codeName":"NotWritablePrimary","errorLabels":["RetryableWriteError"],"topologyVersion":{"processId":1}}`: `{"ok":0.0,"errmsg":"not primary","errorLabels":["RetryableWriteError"],"code":6,"codeName":"HostUnreachable"}`,
+		`{"n":1,"ok":1.0,"writeConcernError":{"code":91,"errmsg":"shutdown"},"topologyVersion":{}}`:                                                              `{"n":1,"ok":1.0,"writeConcernError":{"errmsg":"shutdown","code":6,"codeName":"HostUnreachable"}}`,
+		`{"n":1,"ok":1.0,"writeConcernError":{"code":64,"errmsg":"timeout"},"topologyVersion":{}}`:                                                               `{"n":1,"ok":1.0,"writeConcernError":{"code":64,"errmsg":"timeout"}}`,
+		`{"ok":0.0,"code":11000}`: `{"ok":0.0,"code":11000}`,
+	} {
+		got, err := unelected(doc(t, reply))
+		if err != nil || json(t, got) != json(t, doc(t, want)) {
+			t.Errorf("%s, %v, want %s", json(t, got), err, want)
+		}
+	}
+}
+
+// TestTimeLimit: a write waits for the end of a switch no longer than its own limit.
+func TestTimeLimit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	w.hold("v1", 1)
+	w.await(w.proxies[0])
+	wants(t, w.call(0, `{"insert":"orders","documents":[{"_id":1}],"maxTimeMS":1,`+session+`}`), codeTimeLimit)
+}
+
+// TestReadsWithoutControllers: an error that a move can explain reaches the client although nobody tells
+// where the data is.
+func TestReadsWithoutControllers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	w.at["v1"].on("listIndexes", func(command) bsoncore.Document { return doc(t, `{"ok":0.0,"code":26,"errmsg":"no collection"}`) })
+	w.controllers.away.Store(true)
+	wants(t, w.call(0, `{"listIndexes":"orders",`+session+`}`), codeNamespaceNotFound)
+}

@@ -17,8 +17,10 @@ const (
 	codeValidation           = 121
 	codeNotOnView            = 166
 	codePlanKilled           = 175
+	codeTimeLimit            = 50
 	codeHistoryIncomplete    = 217
 	codeRetired              = 241
+	codeStreamHistoryLost    = 286
 	codeNoSuchTransaction    = 251
 	codeTransactionCommitted = 256
 	codeWrongUUID            = 361
@@ -38,7 +40,7 @@ var codeNames = map[int32]string{
 	codeHostUnreachable: "HostUnreachable", codeIllegalOperation: "IllegalOperation", codeCursorNotFound: "CursorNotFound",
 	codeNotSupported:      "CommandNotSupported",
 	codeHistoryIncomplete: "IncompleteTransactionHistory", codeNoSuchTransaction: "NoSuchTransaction",
-	codeTransactionTooOld: "TransactionTooOld", codeInvalidReadPrefers: "FailedToParse",
+	codeTransactionTooOld: "TransactionTooOld", codeStreamHistoryLost: "ChangeStreamHistoryLost", codeTimeLimit: "MaxTimeMSExpired", codeInvalidReadPrefers: "FailedToParse",
 }
 
 // failure is a reply that says why a command failed.
@@ -168,3 +170,51 @@ func fenced(failed bsoncore.Document) bool {
 
 // fencePrefix begins the validator of a fence.
 const fencePrefix = "dbc-fence:"
+
+// electionCodes are the errors of a server that is no primary, or shuts down. A driver would take the proxy
+// for that server, and drop its connections.
+var electionCodes = []int32{91, 189, 10058, 10107, 11600, 11602, 13435, 13436}
+
+// unelected returns a reply without what concerns the member that gave it, as a router does.
+func unelected(reply bsoncore.Document) (bsoncore.Document, error) {
+	_, err := reply.LookupErr("topologyVersion")
+	elected := err != nil && !slices.Contains(electionCodes, codeOf(reply))
+	concern, err := reply.LookupErr("writeConcernError")
+	inner, ok := concern.DocumentOK()
+	if elected && (err != nil || !ok || !slices.Contains(electionCodes, int32(number(inner, "code")))) {
+		return reply, nil
+	}
+	if reply, err = without(reply, "topologyVersion"); err != nil {
+		return nil, err
+	}
+	if slices.Contains(electionCodes, codeOf(reply)) {
+		if reply, err = unreached(reply); err != nil {
+			return nil, err
+		}
+	}
+	if !ok {
+		return reply, nil
+	}
+	if slices.Contains(electionCodes, int32(number(inner, "code"))) {
+		if inner, err = unreached(inner); err != nil {
+			return nil, err
+		}
+	}
+	if reply, err = without(reply, "writeConcernError"); err != nil {
+		return nil, err
+	}
+	return with(reply, "writeConcernError", bsoncore.Value{Type: bsoncore.TypeEmbeddedDocument, Data: inner})
+}
+
+// unreached returns an error with the code of a server that cannot be reached.
+func unreached(failed bsoncore.Document) (bsoncore.Document, error) {
+	failed, err := without(failed, "code", "codeName")
+	if err != nil {
+		return nil, err
+	}
+	code := bsoncore.Value{Type: bsoncore.TypeInt32, Data: bsoncore.AppendInt32(nil, codeHostUnreachable)}
+	if failed, err = with(failed, "code", code); err != nil {
+		return nil, err
+	}
+	return with(failed, "codeName", bsoncore.Value{Type: bsoncore.TypeString, Data: bsoncore.AppendString(nil, codeNames[codeHostUnreachable])})
+}

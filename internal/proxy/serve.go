@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
@@ -36,6 +37,10 @@ func (p *Proxy) serve(conn net.Conn) {
 	p.g.Go(func() {
 		defer close(next)
 		defer cancel()
+		if err := shakeHands(ctx, conn); err != nil {
+			p.log.Debug("a client's connection ends", slog.String("client", conn.RemoteAddr().String()), slog.Any("error", err))
+			return
+		}
 		in := bufio.NewReaderSize(conn, readBuffer)
 		for {
 			m, err := p.receive(ctx, conn, in)
@@ -62,6 +67,19 @@ func (p *Proxy) serve(conn net.Conn) {
 	}
 }
 
+// handshakeTimeout bounds the TLS handshake of a client, which proves that it may connect.
+const handshakeTimeout = 10 * time.Second
+
+func shakeHands(ctx context.Context, conn net.Conn) error {
+	c, ok := conn.(*tls.Conn)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	return c.HandshakeContext(ctx)
+}
+
 // incoming is a message of a client, whose bytes count until done.
 type incoming struct {
 	message.Message
@@ -71,6 +89,8 @@ type incoming struct {
 const (
 	// readBuffer is the memory of an idle connection, beside its goroutines.
 	readBuffer = 4 << 10
+	// smallMessage is the size of messages that need no reserved memory.
+	smallMessage = 16 << 10
 	// bodyTimeout is the time in which a message must come that has begun. Its bytes are reserved
 	// meanwhile.
 	bodyTimeout = 30 * time.Second
@@ -84,10 +104,16 @@ func (p *Proxy) receive(ctx context.Context, conn net.Conn, r io.Reader) (in inc
 	if err != nil {
 		return in, err
 	}
-	if err := p.memory.Acquire(ctx, int64(rest)); err != nil {
+	// Writes that a switch holds keep their memory. Small messages pass, such as the commits for which the
+	// switch waits; the number of connections bounds them.
+	reserved := int64(0)
+	if rest > smallMessage {
+		reserved = int64(rest)
+	}
+	if err := p.memory.Acquire(ctx, reserved); err != nil {
 		return in, err
 	}
-	in.done = func() { p.memory.Release(int64(rest)) }
+	in.done = func() { p.memory.Release(reserved) }
 	defer func() {
 		if err != nil {
 			in.done()
@@ -189,6 +215,9 @@ func (p *Proxy) exchange(ctx context.Context, cluster *upstream.Cluster, want up
 	}
 	server := from{address: conn.Address(), sharded: conn.Server().Kind == description.ServerKindMongos}
 	body, err := p.untimed(reply.Body)
+	if err == nil {
+		body, err = unelected(body)
+	}
 	return body, server, err
 }
 

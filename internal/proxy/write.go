@@ -18,7 +18,9 @@ func (p *Proxy) write(ctx context.Context, d *deployed, c command) bsoncore.Docu
 	rest := newBatch(c)
 	var reply bsoncore.Document
 	var made place // of the last part
-	err := d.write(p.life, func(ctx context.Context, at place) error {
+	waits, cancel := p.limited(c)
+	defer cancel()
+	err := d.write(waits, func(ctx context.Context, at place) error {
 		if rest.torn {
 			reply = rest.reply(nil)
 			return nil
@@ -56,6 +58,8 @@ func (p *Proxy) write(ctx context.Context, d *deployed, c command) bsoncore.Docu
 		return nil
 	})
 	switch {
+	case err != nil && waits.Err() != nil && !rest.parted && !rest.torn:
+		return failure(codeTimeLimit, "operation exceeded time limit: "+err.Error())
 	case err != nil:
 		return rest.failed(err)
 	// What a late command about the collection itself does at the old place does not move with the data.
@@ -63,6 +67,14 @@ func (p *Proxy) write(ctx context.Context, d *deployed, c command) bsoncore.Docu
 		return unknown("the data moved meanwhile, and its former place lets such a write pass")
 	}
 	return reply
+}
+
+// limited bounds the wait of a command by its own limit, and not by the life of its client.
+func (p *Proxy) limited(c command) (context.Context, context.CancelFunc) {
+	if c.limit == 0 {
+		return context.WithCancel(p.life)
+	}
+	return context.WithTimeout(p.life, c.limit)
 }
 
 // failed is the reply if the rest of a write could not be made because a switch did not end in time, or no

@@ -1,6 +1,6 @@
 // Package upstream connects the proxy to the clusters that hold the data. The driver finds the servers
 // of a cluster, follows elections, and keeps connections. This package sends messages of clients
-// over them unchanged.
+// over them.
 package upstream
 
 import (
@@ -68,6 +68,17 @@ func (c *Cluster) Sharded(ctx context.Context) (bool, error) {
 	return c.topology.Kind() == description.TopologyKindSharded, nil
 }
 
+// Known returns the descriptions of the servers with data, and of the routers, that answer now.
+func (c *Cluster) Known() (known []description.Server) {
+	for _, s := range c.topology.Description().Servers {
+		switch s.Kind {
+		case description.ServerKindRSPrimary, description.ServerKindRSSecondary, description.ServerKindMongos, description.ServerKindStandalone:
+			known = append(known, s)
+		}
+	}
+	return known
+}
+
 // Close ends all connections.
 func (c *Cluster) Close(ctx context.Context) error {
 	return errors.Join(c.topology.Disconnect(ctx), c.client.Disconnect(ctx))
@@ -96,21 +107,15 @@ type Conn struct {
 // Address returns the server's address.
 func (c *Conn) Address() address.Address { return c.conn.Address() }
 
-// Server returns what the server said of itself.
+// Server returns the description of the server.
 func (c *Conn) Server() description.Server { return c.conn.Description() }
 
-// Exchange sends a request and returns its first reply. After an error the outcome of the request is
-// unknown, unless the error is one of sending nothing: see Sent.
+// Exchange sends a request and returns the reply. After an error the outcome of the request is unknown.
 func (c *Conn) Exchange(ctx context.Context, request []byte) (message.Message, error) {
 	if err := c.conn.Write(ctx, request); err != nil {
 		c.fail(err)
 		return message.Message{}, err
 	}
-	return c.Next(ctx)
-}
-
-// Next returns the next reply to the request sent last.
-func (c *Conn) Next(ctx context.Context) (message.Message, error) {
 	b, err := c.conn.Read(ctx)
 	if err != nil {
 		c.fail(err)

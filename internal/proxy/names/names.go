@@ -3,7 +3,10 @@
 package names
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -23,7 +26,7 @@ type Map struct {
 type StrayError struct{ Database, Collection, Stage string }
 
 func (e *StrayError) Error() string {
-	return fmt.Sprintf("%s names %s.%s, which does not move with the command's own collection: both must belong to one deployment, or neither",
+	return fmt.Sprintf("%s names %s.%s, which is not where the data of this command is: all must belong to one deployment, or none, and the served version must have the kind",
 		e.Stage, e.Database, e.Collection)
 }
 
@@ -305,7 +308,6 @@ func Stages(database string, body bsoncore.Document) (out []Stage) {
 	if err != nil || v.Type != bsoncore.TypeArray {
 		return nil
 	}
-	// A map in which no name has a place makes each one an error, and collects it.
 	_, _ = (Map{Database: database, seen: func(s Stage) { out = append(out, s) }}).pipeline(v.Array())
 	return out
 }
@@ -399,10 +401,15 @@ func (m Map) failure(out []byte, e bsoncore.Element) ([]byte, error) {
 
 // text replaces the namespaces of the place in the message of an error.
 func (m Map) text(message string) string {
-	for face, name := range m.To {
-		message = strings.ReplaceAll(message, m.Place+"."+name, m.Database+"."+face)
+	// The longest first, and each place once: one name can begin with another, and two can be exchanged.
+	faces := slices.SortedFunc(maps.Keys(m.To), func(a, b string) int {
+		return cmp.Or(len(m.To[b])-len(m.To[a]), strings.Compare(a, b))
+	})
+	var pairs []string
+	for _, face := range faces {
+		pairs = append(pairs, m.Place+"."+m.To[face], m.Database+"."+face)
 	}
-	return message
+	return strings.NewReplacer(pairs...).Replace(message)
 }
 
 func (m Map) cursor(doc bsoncore.Document, watches bool) (bsoncore.Document, error) {

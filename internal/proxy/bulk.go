@@ -38,7 +38,9 @@ func (p *Proxy) bulk(ctx context.Context, c command) bsoncore.Document {
 	var reply bsoncore.Document
 	var made place
 	torn := false
-	err = d.write(p.life, func(ctx context.Context, at place) error {
+	waits, cancel := p.limited(c)
+	defer cancel()
+	err = d.write(waits, func(ctx context.Context, at place) error {
 		if torn {
 			reply = unknown("a switch stopped it in the middle")
 			return nil
@@ -78,6 +80,11 @@ func (p *Proxy) bulk(ctx context.Context, c command) bsoncore.Document {
 		made = at
 		p.keepCursor(got, cursor{cluster: at.cluster, server: server.address})
 		reply = got
+		// As in write.
+		if at.weak && at.epoch != never && repeated(got) {
+			reply = unknown("it was made before, and the former place of the data lets such a write pass also after a switch")
+			return nil
+		}
 		// A part of it may have been made, so it is never repeated.
 		if fenced(got) || fencedOperation(got) {
 			torn = true
@@ -88,6 +95,8 @@ func (p *Proxy) bulk(ctx context.Context, c command) bsoncore.Document {
 	switch {
 	case err != nil && torn:
 		return unknown("a switch stopped it in the middle")
+	case err != nil && waits.Err() != nil:
+		return failure(codeTimeLimit, "operation exceeded time limit: "+err.Error())
 	case err != nil:
 		return newBatch(c).failed(err)
 	case succeeded(reply) && made.weak && !p.stayed(ctx, d, made):

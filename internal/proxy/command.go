@@ -107,11 +107,6 @@ var writes = map[string]bool{
 	"create": true, "createIndexes": true, "drop": true, "dropIndexes": true, "deleteIndexes": true, "collMod": true,
 }
 
-// definitions are the commands that change a collection and not its documents.
-var definitions = map[string]bool{
-	"create": true, "createIndexes": true, "drop": true, "dropIndexes": true, "deleteIndexes": true, "collMod": true,
-}
-
 // isWrite reports whether a command may change something.
 func (c command) isWrite() bool {
 	return writes[c.verb] || c.verb == "aggregate" && names.Writes(c.msg.Body)
@@ -125,7 +120,8 @@ func (c command) bypasses() bool {
 		}
 	}
 	switch c.verb {
-	case "insert", "update", "aggregate":
+	// An index that is lacking is no lost write, and drivers make indexes when they start.
+	case "insert", "update", "aggregate", "create", "createIndexes":
 		return false
 	case "findAndModify", "findandmodify":
 		v, err := c.msg.Body.LookupErr("remove")
@@ -142,7 +138,7 @@ func (c command) passes(reply bsoncore.Document) bool {
 	switch {
 	case c.bypasses():
 		return true
-	case c.verb == "insert":
+	case c.verb == "insert", c.verb == "create", c.verb == "createIndexes":
 		return false
 	case c.verb != "update":
 		return true
@@ -169,6 +165,7 @@ func ofMany(statement bsoncore.Document) bool {
 var refused = map[string]string{
 	"mapReduce":        "use an aggregation",
 	"mapreduce":        "use an aggregation",
+	"applyOps":         "use ordinary writes",
 	"renameCollection": "rename it in the database itself, while no upgrade runs",
 	"dropDatabase":     "drop it in the database itself, while no upgrade runs",
 	"shutdown":         "send it to the server itself",
@@ -190,6 +187,9 @@ func (p *Proxy) refuses(c command) string {
 		return why
 	}
 	if d := p.deployment(c); d == nil {
+		if on := p.views[c.database+"."+c.collection]; on != "" {
+			return "it is a view that reads " + on + ", which moves: drop the view, and query the collection"
+		}
 		if why := p.mentions(c); why != "" {
 			return why
 		}
@@ -206,7 +206,7 @@ func (p *Proxy) refuses(c command) string {
 		if c.collection == "" && names.Watches(c.msg.Body) && (c.database == "admin" || p.moves(c.database)) {
 			return "a change stream of a whole database or cluster cannot follow a collection that moves: watch the collections"
 		}
-	case "create":
+	case "create", "collMod":
 		v, err := c.msg.Body.LookupErr("viewOn")
 		if on, ok := v.StringValueOK(); err == nil && ok && p.deployment(command{database: c.database, collection: on}) != nil {
 			return "a view does not move with its collection: make it in the database itself, in both versions"
@@ -234,6 +234,9 @@ func (p *Proxy) mentions(c command) string {
 	for _, s := range names.Stages(c.database, c.msg.Body) {
 		if p.deployment(command{database: s.Database, collection: s.Collection}) != nil {
 			return (&names.StrayError{Database: s.Database, Collection: s.Collection, Stage: s.Name}).Error()
+		}
+		if on := p.views[s.Database+"."+s.Collection]; on != "" {
+			return s.Name + " names a view that reads " + on + ", which moves"
 		}
 	}
 	return ""
@@ -286,4 +289,18 @@ func documents(b []byte) (out []bsoncore.Document, err error) {
 		out, b = append(out, doc), rest
 	}
 	return out, nil
+}
+
+// inherited are the elements that the proxy's own messages must have like those of the client: the session,
+// and the version of the API that it declared.
+var inherited = []string{"lsid", "apiVersion", "apiStrict", "apiDeprecationErrors"}
+
+// inherit appends what a message of the proxy's own takes from a command.
+func (c command) inherit(b *bsoncore.DocumentBuilder) *bsoncore.DocumentBuilder {
+	for _, key := range inherited {
+		if v, err := c.msg.Body.LookupErr(key); err == nil {
+			b.AppendValue(key, v)
+		}
+	}
+	return b
 }

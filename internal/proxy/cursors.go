@@ -42,7 +42,7 @@ type cursors struct {
 // forgotten is the time after which an unused cursor is forgotten. Servers end it earlier.
 const forgotten = time.Hour
 
-// mostCursors bounds the cursors that are known. Beyond it those go that were not used for longest.
+// mostCursors bounds the cursors that are known.
 const mostCursors = 100_000
 
 func (c *cursors) keep(id int64, one cursor) {
@@ -58,19 +58,19 @@ func (c *cursors) keep(id int64, one cursor) {
 	}
 }
 
-// forget removes the cursors that were not used for long, or the oldest one if there are none.
+// forget removes the cursors that were not used for long. If there are few, it removes a tenth of all, so
+// that not each new cursor costs a look at all others.
 func (c *cursors) forget() {
-	var oldest int64
-	var when time.Time
 	for id, one := range c.open {
 		if time.Since(one.used) > forgotten {
 			delete(c.open, id)
-		} else if when.IsZero() || one.used.Before(when) {
-			oldest, when = id, one.used
 		}
 	}
-	if len(c.open) > mostCursors {
-		delete(c.open, oldest)
+	for id := range c.open {
+		if len(c.open) <= mostCursors*9/10 {
+			return
+		}
+		delete(c.open, id)
 	}
 }
 

@@ -3,13 +3,14 @@
 // holds the application's writes, and then makes them at the new place.
 //
 // A proxy is an application of the deployment (appclient) on behalf of all its clients. It repeats a
-// write only if a fence refused it as a whole.
+// statement only if a fence refused it as a whole. If a statement may have happened in part, or may be
+// left behind by a switch, the client gets an error that no driver repeats.
 //
 // # What a client sees
 //
 //   - hello answers as a router, so drivers use sessions, transactions and retryable writes.
 //   - A transaction stays at one place. One that is open when a switch holds writes may end for a
 //     moment; then it is aborted with TransientTransactionError, which drivers repeat.
-//   - A cursor stays at its server. If the data moves, its rest fails as after an election.
+//   - A cursor stays at its server. If the data moves, its rest fails.
 //   - Collections that no deployment names are in the cluster Config.Upstream and do not move.
 package proxy

@@ -27,7 +27,8 @@ import (
 type server struct {
 	t      *testing.T
 	listen net.Listener
-	router bool // a mongos; otherwise the primary of a replica set
+	router bool         // a mongos; otherwise the primary of a replica set
+	wire   atomic.Int32 // maxWireVersion
 	g      sync.WaitGroup
 
 	mu      sync.Mutex
@@ -43,6 +44,7 @@ func startServer(t *testing.T, router bool) *server {
 		t.Fatal(err)
 	}
 	s := &server{t: t, listen: l, router: router, answers: map[string]func(command) bsoncore.Document{}}
+	s.wire.Store(25)
 	s.g.Go(func() {
 		for {
 			conn, err := l.Accept()
@@ -130,7 +132,7 @@ func (s *server) answer(c command) bsoncore.Document {
 	case "hello", "isMaster", "ismaster":
 		hello := bson.D{
 			{Key: "ok", Value: 1.0}, {Key: "isWritablePrimary", Value: true}, {Key: "ismaster", Value: true}, {Key: "helloOk", Value: true},
-			{Key: "minWireVersion", Value: 0}, {Key: "maxWireVersion", Value: 25}, {Key: "logicalSessionTimeoutMinutes", Value: 30},
+			{Key: "minWireVersion", Value: 0}, {Key: "maxWireVersion", Value: s.wire.Load()}, {Key: "logicalSessionTimeoutMinutes", Value: 30},
 			{Key: "maxBsonObjectSize", Value: 16 << 20}, {Key: "maxMessageSizeBytes", Value: message.MaxMessage}, {Key: "maxWriteBatchSize", Value: 100_000},
 		}
 		if s.router {
@@ -151,7 +153,11 @@ func (s *server) answer(c command) bsoncore.Document {
 	s.got = append(s.got, c)
 	answer := s.answers[c.verb]
 	s.mu.Unlock()
-	if answer == nil {
+	switch {
+	case answer != nil:
+	case c.verb == "listCollections":
+		return doc(s.t, `{"cursor":{"id":{"$numberLong":"0"},"ns":"shop.$cmd.listCollections","firstBatch":[]},"ok":1.0}`)
+	default:
 		return success()
 	}
 	return answer(c)
@@ -266,6 +272,14 @@ type worldOptions struct {
 func newWorld(t *testing.T, o worldOptions) *world {
 	t.Helper()
 	w := makeWorld(t, o)
+	w.start(o)
+	return w
+}
+
+// start starts the proxies.
+func (w *world) start(o worldOptions) {
+	t := w.t
+	t.Helper()
 	for range max(o.proxies, 1) {
 		p, err := New(t.Context(), w.config(o))
 		if err != nil {
@@ -289,7 +303,6 @@ func newWorld(t *testing.T, o worldOptions) *world {
 		})
 		w.proxies, w.addresses = append(w.proxies, p), append(w.addresses, l.Addr().String())
 	}
-	return w
 }
 
 func makeWorld(t *testing.T, o worldOptions) *world {

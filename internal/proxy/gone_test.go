@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"io"
 	"net"
 	"sync"
@@ -96,4 +97,39 @@ func TestLastWords(t *testing.T) {
 	<-e.noticed
 	w.open("v2", 2)
 	w.until("the write", func() bool { return len(w.at["v2"].calls("insert")) == 1 })
+}
+
+// TestClosesAfterCommands: a proxy that ends lets commands end first, and takes no further ones.
+func TestClosesAfterCommands(t *testing.T) {
+	t.Parallel()
+	w := makeWorld(t, worldOptions{})
+	p, err := New(t.Context(), w.config(worldOptions{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served, closed := make(chan error, 1), make(chan error, 1)
+	go func() { served <- p.Serve(l) }()
+	w.at["v1"].on("update", func(command) bsoncore.Document {
+		go func() { closed <- p.Close(context.WithoutCancel(t.Context())) }()
+		<-p.closing.Done()
+		return doc(t, `{"n":1,"nModified":1,"ok":1.0}`)
+	})
+	conn, idle := dial(t, l.Addr().String()), dial(t, l.Addr().String())
+	if got := call(t, conn, increment(1)); number(got, "n") != 1 {
+		t.Error("a write was cut off")
+	}
+	for _, c := range []net.Conn{conn, idle} {
+		if _, err := c.Read(make([]byte, 1)); err == nil {
+			t.Error("a connection is open")
+		}
+	}
+	for _, end := range []chan error{served, closed} {
+		if err := <-end; err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -32,6 +32,9 @@ var primary = options.Database().SetReadPreference(readpref.Primary())
 // errRolledOver means that the oplog no longer reaches back to a write.
 var errRolledOver = errors.New("the oplog no longer reaches back to it")
 
+// incompleteHistory is the number of an entry that stands for statements whose entries are gone.
+const incompleteHistory = -1
+
 // executed returns the reply to a write that a cluster has made as a whole. If it has made a part, rest
 // learns which, and executed returns nil.
 func executed(ctx context.Context, last lastWrite, c command, rest *batch) (bsoncore.Document, error) {
@@ -74,7 +77,8 @@ func history(ctx context.Context, last lastWrite) (map[int]statement, error) {
 		at = s.Before.At
 	}
 	// The session's entry names a statement of this number.
-	if len(made) == 0 {
+	_, incomplete := made[incompleteHistory]
+	if len(made) == 0 || incomplete {
 		return nil, errRolledOver
 	}
 	return made, nil

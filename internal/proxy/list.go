@@ -3,6 +3,8 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
@@ -85,16 +87,62 @@ func inPlace(m names.Map, body bsoncore.Document) (bsoncore.Document, error) {
 		return nil, err
 	}
 	if filter != nil {
-		if name, ok := text(filter, "name"); ok {
-			if to, ok := m.To[name]; ok {
-				filter = renamed(filter, to)
-			}
+		if filter, err = inFilter(m, filter); err != nil {
+			return nil, err
 		}
 		if rest, err = with(rest, "filter", bsoncore.Value{Type: bsoncore.TypeEmbeddedDocument, Data: filter}); err != nil {
 			return nil, err
 		}
 	}
 	return with(rest, "$db", bsoncore.Value{Type: bsoncore.TypeString, Data: bsoncore.AppendString(nil, m.Place)})
+}
+
+// inFilter returns a filter of listCollections with the names of a place. Any other condition on names than
+// equality would choose by names that the application does not know, so it is refused.
+func inFilter(m names.Map, filter bsoncore.Document) (bsoncore.Document, error) {
+	elems, err := filter.Elements()
+	if err != nil {
+		return nil, err
+	}
+	// A name that does not move is at home. It must not find what has this name here.
+	to := func(name string) string { return m.To[name] }
+	b := bsoncore.NewDocumentBuilder()
+	for _, e := range elems {
+		name, isText := e.Value().StringValueOK()
+		condition, _ := e.Value().DocumentOK()
+		list, err := condition.LookupErr("$in")
+		switch {
+		case strings.HasPrefix(e.Key(), "$"):
+			return nil, fmt.Errorf("a filter by %s cannot be evaluated by the application's names: list all, and choose among them", e.Key())
+		case e.Key() != "name":
+			b.AppendValue(e.Key(), e.Value())
+		case isText:
+			b.AppendString("name", to(name))
+		case err == nil && list.Type == bsoncore.TypeArray && single(condition):
+			values, err := list.Array().Values()
+			if err != nil {
+				return nil, err
+			}
+			mapped := bsoncore.NewArrayBuilder()
+			for _, v := range values {
+				if name, ok := v.StringValueOK(); ok {
+					mapped.AppendString(to(name))
+				} else {
+					mapped.AppendValue(v)
+				}
+			}
+			b.AppendDocument("name", bsoncore.NewDocumentBuilder().AppendArray("$in", mapped.Build()).Build())
+		default:
+			return nil, errors.New("a filter by name can give one name, or a list by $in: list all, and choose among them")
+		}
+	}
+	return b.Build(), nil
+}
+
+// single reports whether a document has one element.
+func single(doc bsoncore.Document) bool {
+	_, err := doc.IndexErr(1)
+	return err != nil
 }
 
 // renamed returns a document with another name.
@@ -144,10 +192,7 @@ func (p *Proxy) listAt(ctx context.Context, cluster *upstream.Cluster, c command
 		}
 		database, _ := text(body, "$db")
 		b := bsoncore.NewDocumentBuilder().AppendInt64("getMore", id).AppendString("collection", "$cmd.listCollections")
-		if v, err := body.LookupErr("lsid"); err == nil {
-			b.AppendValue("lsid", v)
-		}
-		more := b.AppendString("$db", database).Build()
+		more := c.inherit(b).AppendString("$db", database).Build()
 		reply, _, err = p.exchange(ctx, cluster, upstream.Want{At: server.address}, request(more))
 	}
 }

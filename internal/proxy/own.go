@@ -2,10 +2,12 @@ package proxy
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/description"
 
 	"dbcontroller.dev/internal/proxy/message"
 	"dbcontroller.dev/internal/proxy/upstream"
@@ -25,28 +27,38 @@ func (p *Proxy) own(ctx context.Context, cl *peer, c command) bsoncore.Document 
 }
 
 // hello answers as a router does. So drivers do not look for members behind the proxy's back, and use
-// sessions, transactions and retryable writes. Limits are those of the home cluster's primary.
+// sessions, transactions and retryable writes. A command may go to any of the clusters, so limits are the
+// lowest ones of all servers.
 func (p *Proxy) hello(ctx context.Context, cl *peer, c command) bsoncore.Document {
-	conn, err := p.home.Conn(ctx, upstream.Want{Mode: upstream.PrimaryPreferred})
-	if err != nil {
-		return failure(codeHostUnreachable, err.Error())
+	var known []description.Server
+	for _, cluster := range p.clusters() {
+		known = append(known, cluster.Known()...)
 	}
-	server := conn.Server()
-	conn.Release()
+	if len(known) == 0 {
+		conn, err := p.home.Conn(ctx, upstream.Want{Mode: upstream.PrimaryPreferred})
+		if err != nil {
+			return failure(codeHostUnreachable, err.Error())
+		}
+		known = append(known, conn.Server())
+		conn.Release()
+	}
+	document, size, batch, lowest, highest := uint32(math.MaxInt32), uint32(message.MaxMessage), uint32(math.MaxInt32), int32(0), int32(math.MaxInt32)
+	for _, s := range known {
+		document, size, batch = min(document, s.MaxDocumentSize), min(size, s.MaxMessageSize), min(batch, s.MaxBatchCount)
+		if v := s.WireVersion; v != nil {
+			lowest, highest = max(lowest, v.Min), min(highest, v.Max)
+		}
+	}
 	b := bsoncore.NewDocumentBuilder()
 	if c.verb == "hello" {
 		b.AppendBoolean("isWritablePrimary", true)
 	} else {
 		b.AppendBoolean("ismaster", true)
 	}
-	lowest, highest := int32(0), int32(0)
-	if v := server.WireVersion; v != nil {
-		lowest, highest = v.Min, v.Max
-	}
 	return b.AppendString("msg", "isdbgrid").AppendBoolean("helloOk", true).
-		AppendInt32("maxBsonObjectSize", int32(server.MaxDocumentSize)).
-		AppendInt32("maxMessageSizeBytes", int32(min(server.MaxMessageSize, message.MaxMessage)-roomForNames)).
-		AppendInt32("maxWriteBatchSize", int32(server.MaxBatchCount)).
+		AppendInt32("maxBsonObjectSize", int32(document)).
+		AppendInt32("maxMessageSizeBytes", int32(size)-roomForNames).
+		AppendInt32("maxWriteBatchSize", int32(batch)).
 		AppendDateTime("localTime", time.Now().UnixMilli()).
 		AppendInt32("logicalSessionTimeoutMinutes", 30).
 		AppendInt64("connectionId", cl.id).

@@ -42,10 +42,14 @@ type Proxy struct {
 	log      *slog.Logger
 	home     *upstream.Cluster
 	deployed []*deployed
+	views    map[string]string // views at home that read a collection that moves, and that collection
 
 	life context.Context //nolint:containedctx // of everything that outlives one command
 	stop context.CancelFunc
-	g    sync.WaitGroup
+	// closing ends when no further command of a client is served.
+	closing context.Context //nolint:containedctx // as life
+	end     context.CancelFunc
+	g       sync.WaitGroup
 
 	requests     atomic.Int32 // ids of messages to servers
 	connections  atomic.Int64 // ids for hello
@@ -75,6 +79,7 @@ func New(ctx context.Context, cfg Config) (_ *Proxy, err error) {
 	}
 	p := &Proxy{cfg: cfg, log: cfg.Log, byURI: map[string]*upstream.Cluster{}, memory: semaphore.NewWeighted(max(cfg.Memory, message.MaxMessage))}
 	p.life, p.stop = context.WithCancel(context.WithoutCancel(ctx))
+	p.closing, p.end = context.WithCancel(p.life)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Close(context.WithoutCancel(ctx)))
@@ -92,6 +97,9 @@ func New(ctx context.Context, cfg Config) (_ *Proxy, err error) {
 		if err := p.refuseSharded(ctx, one); err != nil {
 			return nil, fmt.Errorf("deployment %s: %w", d.Name, err)
 		}
+	}
+	if err := p.lookForViews(ctx); err != nil {
+		return nil, err
 	}
 	return p, nil
 }
@@ -151,14 +159,14 @@ func (p *Proxy) deployment(c command) *deployed {
 // Serve serves the clients of a listener until Close, or until the listener fails. It closes the
 // listener.
 func (p *Proxy) Serve(l net.Listener) error {
-	unlink := context.AfterFunc(p.life, func() { _ = l.Close() })
+	unlink := context.AfterFunc(p.closing, func() { _ = l.Close() })
 	defer unlink()
 	defer l.Close() //nolint:errcheck // nothing is left to write
 	for {
 		c, err := l.Accept()
 		if err != nil {
 			switch {
-			case p.life.Err() != nil:
+			case p.closing.Err() != nil:
 				return nil
 			case errors.Is(err, net.ErrClosed):
 				return err
@@ -166,7 +174,7 @@ func (p *Proxy) Serve(l net.Listener) error {
 			// Such as too many open files: others end, and then there is room again.
 			p.log.Warn("cannot accept a client", slog.Any("error", err))
 			select {
-			case <-p.life.Done():
+			case <-p.closing.Done():
 			case <-time.After(acceptPause):
 			}
 			continue
@@ -186,10 +194,14 @@ func (p *Proxy) Serve(l net.Listener) error {
 // acceptPause is the pause after a client could not be accepted.
 const acceptPause = 100 * time.Millisecond
 
-// Close ends the connections of clients, deregisters from the controllers, and closes the clusters.
+// Close ends the connections of clients, each after the command that it waits for, or when ctx ends. It
+// then deregisters from the controllers, and closes the clusters.
 func (p *Proxy) Close(ctx context.Context) error {
-	p.stop()
+	p.end()
+	cut := context.AfterFunc(ctx, p.stop)
 	p.g.Wait()
+	cut()
+	p.stop()
 	var errs []error
 	for _, d := range p.deployed {
 		errs = append(errs, d.app.Close(ctx))

@@ -68,15 +68,12 @@ func cursorOf(reply bsoncore.Document) int64 {
 	return number(doc, "id")
 }
 
-// errNoCursor is the answer of a server that has no such cursor.
-var errNoCursor = errors.New("this proxy knows no such cursor")
-
 // more reads on with a cursor, at the server that has it.
 func (p *Proxy) more(ctx context.Context, c command) bsoncore.Document {
 	id := number(c.msg.Body, "getMore")
 	one, ok := p.cursors.get(id)
 	if !ok {
-		return failure(codeCursorNotFound, errNoCursor.Error())
+		return failure(codeCursorNotFound, "this proxy knows no such cursor")
 	}
 	if one.moved() {
 		return p.left(ctx, c, id, one)
@@ -116,9 +113,6 @@ func (p *Proxy) more(ctx context.Context, c command) bsoncore.Document {
 // tokens.
 func (p *Proxy) left(ctx context.Context, c command, id int64, one cursor) bsoncore.Document {
 	p.cursors.drop(id)
-	if name, ok := text(c.msg.Body, "collection"); ok {
-		c.collection = name
-	}
 	if body, err := killOne(c, id, one); err == nil {
 		_, _, _ = p.exchange(ctx, one.cluster, upstream.Want{At: one.server}, request(body)) // it may be gone already
 	}
@@ -185,10 +179,7 @@ func idsOf(body bsoncore.Document) (ids []int64, err error) {
 func killOne(c command, id int64, one cursor) (bsoncore.Document, error) {
 	b := bsoncore.NewDocumentBuilder().AppendString("killCursors", c.collection).
 		AppendArray("cursors", bsoncore.NewArrayBuilder().AppendInt64(id).Build())
-	if v, err := c.msg.Body.LookupErr("lsid"); err == nil {
-		b.AppendValue("lsid", v)
-	}
-	body := b.AppendString("$db", c.database).Build()
+	body := c.inherit(b).AppendString("$db", c.database).Build()
 	if one.names == nil {
 		return body, nil
 	}

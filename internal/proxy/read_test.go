@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"dbcontroller.dev/internal/proxy/names"
 )
 
 // firstBatch is a reply with one document.
@@ -69,10 +71,65 @@ func TestRefusedCommands(t *testing.T) {
 	}
 	for version, s := range w.at {
 		s.mu.Lock()
-		if len(s.got) > 0 {
-			t.Errorf("%s got %s", version, s.got[0].verb)
+		for _, c := range s.got {
+			if c.verb != "listCollections" { // the proxy's own look for views
+				t.Errorf("%s got %s", version, c.verb)
+			}
 		}
 		s.mu.Unlock()
+	}
+}
+
+// TestViews: a view at home over a collection that moves would answer with the data of the former place.
+func TestViews(t *testing.T) {
+	t.Parallel()
+	o := worldOptions{}
+	w := makeWorld(t, o)
+	w.at["v1"].on("listCollections", func(command) bsoncore.Document {
+		return doc(t, `{"cursor":{"id":{"$numberLong":"0"},"ns":"shop.$cmd.listCollections","firstBatch":[
+			{"name":"ofView","type":"view","options":{"viewOn":"direct","pipeline":[]}},
+			{"name":"direct","type":"view","options":{"viewOn":"orders","pipeline":[]}},
+			{"name":"joined","type":"view","options":{"viewOn":"logs","pipeline":[{"$lookup":{"from":"orders","as":"o"}}]}},
+			{"name":"others","type":"view","options":{"viewOn":"logs","pipeline":[]}},
+			{"name":"users","type":"view","options":{"viewOn":"users.n1","pipeline":[]}}
+		]},"ok":1.0}`)
+	})
+	w.start(o)
+	for _, name := range []string{"ofView", "direct", "joined"} {
+		wants(t, w.call(0, `{"find":"`+name+`",`+session+`}`), codeNotSupported)
+		wants(t, w.call(0, `{"aggregate":"logs","pipeline":[{"$unionWith":"`+name+`"}],"cursor":{},`+session+`}`), codeNotSupported)
+	}
+	wants(t, w.call(0, `{"collMod":"others","viewOn":"orders",`+session+`}`), codeNotSupported)
+	for _, name := range []string{"others", "logs", "users"} {
+		if got := w.call(0, `{"find":"`+name+`",`+session+`}`); !succeeded(got) {
+			t.Errorf("%s: %s", name, json(t, got))
+		}
+	}
+}
+
+// TestFilteredLists: a list of collections is filtered by the application's names, or refused.
+func TestFilteredLists(t *testing.T) {
+	t.Parallel()
+	m := names.Map{Database: "shop", Place: "shop_v2", To: map[string]string{"orders": "orders2"}}
+	for filter, want := range map[string]string{
+		`{"name":"orders","type":"collection"}`:                         `{"name":"orders2","type":"collection"}`,
+		`{"name":"orders2"}`:                                            `{"name":""}`,
+		`{"name":{"$in":["orders","logs"]}}`:                            `{"name":{"$in":["orders2",""]}}`,
+		`{"type":"view"}`:                                               `{"type":"view"}`,
+		`{"name":{"$regularExpression":{"pattern":"^o","options":""}}}`: "",
+		`{"name":{"$in":["orders"],"$ne":"orders"}}`:                    "",
+		`{"$or":[{"name":"orders"}]}`:                                   "",
+	} {
+		got, err := inFilter(m, doc(t, filter))
+		if want == "" {
+			if err == nil {
+				t.Errorf("%s became %s", filter, json(t, got))
+			}
+			continue
+		}
+		if err != nil || json(t, got) != want {
+			t.Errorf("%s became %s, %v, want %s", filter, json(t, got), err, want)
+		}
 	}
 }
 
@@ -149,4 +206,17 @@ func TestReadsWithoutControllers(t *testing.T) {
 	w.at["v1"].on("listIndexes", func(command) bsoncore.Document { return doc(t, `{"ok":0.0,"code":26,"errmsg":"no collection"}`) })
 	w.controllers.away.Store(true)
 	wants(t, w.call(0, `{"listIndexes":"orders",`+session+`}`), codeNamespaceNotFound)
+}
+
+// TestLowestVersion: drivers send only what the servers of all versions know.
+func TestLowestVersion(t *testing.T) {
+	t.Parallel()
+	o := worldOptions{}
+	w := makeWorld(t, o)
+	w.at["v2"].wire.Store(21)
+	w.start(o)
+	hello := w.call(0, `{"hello":1,"$db":"admin"}`)
+	if text, _ := text(hello, "msg"); number(hello, "maxWireVersion") != 21 || text != "isdbgrid" {
+		t.Error(json(t, hello))
+	}
 }

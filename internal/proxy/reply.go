@@ -113,6 +113,13 @@ func labelled(reply bsoncore.Document, label string) bool {
 	})
 }
 
+// repeated reports whether a server answers for a retryable write, or a part of it, that it had made before.
+func repeated(reply bsoncore.Document) bool {
+	_, one := reply.LookupErr("retriedStmtId")
+	_, several := reply.LookupErr("retriedStmtIds")
+	return one == nil || several == nil
+}
+
 // writeError is the error of one document of a write.
 type writeError struct {
 	index int

@@ -131,3 +131,15 @@ func TestShardedAndAnother(t *testing.T) {
 		}
 	}
 }
+
+// TestRetriedDeleteInOneCluster: both versions are in one cluster, which answers for a delete that it made
+// before: maybe at the former place and behind a fence that let it pass.
+func TestRetriedDeleteInOneCluster(t *testing.T) {
+	t.Parallel()
+	for epoch, want := range map[int64]int32{1: 0, 2: codeHistoryIncomplete} {
+		w := newWorld(t, worldOptions{epoch: epoch, class: "validator"})
+		w.at["v2"].remember()
+		w.at["v1"].on("delete", func(command) bsoncore.Document { return doc(t, `{"n":1,"retriedStmtIds":[0],"ok":1.0}`) })
+		wants(t, w.call(0, `{"delete":"orders","deletes":[{"q":{"_id":1},"limit":1}],"txnNumber":{"$numberLong":"5"},`+session+`}`), want)
+	}
+}

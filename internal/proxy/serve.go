@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"runtime/debug"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo/address"
@@ -58,12 +59,24 @@ func (p *Proxy) serve(conn net.Conn) {
 			}
 		}
 	})
-	for m := range next {
-		ok := p.answer(ctx, cl, m.Message)
-		m.done()
-		if !ok {
-			cancel()
+	for {
+		select {
+		case m, ok := <-next:
+			if !ok {
+				return
+			}
+			ok = p.answer(ctx, cl, m.Message)
+			m.done()
+			if ok && p.closing.Err() == nil {
+				continue
+			}
+		case <-p.closing.Done():
 		}
+		cancel()
+		for m := range next { // the reader ends, and may have one
+			m.done()
+		}
+		return
 	}
 }
 
@@ -139,7 +152,10 @@ func (p *Proxy) answer(ctx context.Context, cl *peer, m message.Message) bool {
 	if err != nil {
 		return false
 	}
-	reply := p.handle(ctx, cl, c)
+	reply := p.safely(ctx, cl, c)
+	if reply == nil {
+		return false
+	}
 	if c.unasked || ctx.Err() != nil {
 		return ctx.Err() == nil
 	}
@@ -149,6 +165,18 @@ func (p *Proxy) answer(ctx context.Context, cl *peer, m message.Message) bool {
 	}
 	_, err = cl.conn.Write(out.Append(make([]byte, 0, len(reply)+64)))
 	return err == nil
+}
+
+// safely serves a command. A fault of the proxy ends one connection, and not those of all clients. Then the
+// reply is nil.
+func (p *Proxy) safely(ctx context.Context, cl *peer, c command) (reply bsoncore.Document) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			p.log.Error("a command has met a fault of the proxy", slog.String("command", c.verb), slog.Any("fault", fault), slog.String("stack", string(debug.Stack())))
+			reply = nil
+		}
+	}()
+	return p.handle(ctx, cl, c)
 }
 
 // handle serves a command.

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,9 @@ type transaction struct {
 	deployed *deployed         // nil: it uses only collections that do not move
 	abort    bsoncore.Document // the command that aborts it
 
+	life   context.Context //nolint:containedctx // of its statements; an abort ends the one that runs
+	cancel context.CancelFunc
+
 	mu      sync.Mutex // held during each command, so that none overlaps with an abort
 	at      place
 	server  address.Address // of a sharded cluster: the router that has it; else empty
@@ -30,6 +34,7 @@ type transaction struct {
 
 func (t *transaction) finish() {
 	t.ended = true
+	t.cancel()
 	if t.done != nil {
 		t.done()
 		t.done = nil
@@ -45,7 +50,7 @@ type transactions struct {
 // mostTransactions bounds the sessions whose ended transactions are known.
 const mostTransactions = 100_000
 
-// begin replaces a session's transaction. It returns nil if the session has begun a later one.
+// begin replaces a session's transaction. ok is false if the session has begun a later one.
 func (ts *transactions) begin(session string, t *transaction) (before *transaction, ok bool) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -60,11 +65,13 @@ func (ts *transactions) begin(session string, t *transaction) (before *transacti
 	if len(ts.of) > mostTransactions {
 		for s, one := range ts.of {
 			if one.mu.TryLock() {
-				over := one.ended && time.Since(one.used) > time.Minute
-				one.mu.Unlock()
+				// Nobody waits for a transaction over what does not move, and its server has ended it.
+				over := (one.ended || one.deployed == nil) && time.Since(one.used) > 2*longestIdle
 				if over {
+					one.finish()
 					delete(ts.of, s)
 				}
+				one.mu.Unlock()
 			}
 		}
 	}
@@ -104,12 +111,12 @@ func (p *Proxy) transact(ctx context.Context, c command) bsoncore.Document {
 		if c.verb == "abortTransaction" {
 			return success()
 		}
-		return failure(codeNoSuchTransaction, "the transaction was aborted because a switch of the data had to begin: run it again", labelTransient)
+		return failure(codeNoSuchTransaction, "the transaction was aborted, because the data moves or one of its commands failed: run it again", labelTransient)
 	}
 	ends := c.verb == "commitTransaction" || c.verb == "abortTransaction"
 	if !ends && c.collection != "" {
 		if d := p.deployment(c); d != t.deployed && (d != nil || t.at.cluster != p.home) {
-			p.end(ctx, t)
+			p.giveUp(t)
 			return failure(codeIllegalOperation, "a transaction cannot use collections that move with different deployments, or that do not move and are in another cluster")
 		}
 	}
@@ -122,9 +129,14 @@ func (p *Proxy) transact(ctx context.Context, c command) bsoncore.Document {
 			return failure(codeIllegalOperation, err.Error())
 		}
 	}
-	doing := ctx
+	base := ctx
 	if ends {
-		doing = p.life // its outcome must be known, also without the client
+		base = p.life // its outcome must be known, also without the client
+	}
+	doing, stop := context.WithCancel(base)
+	defer stop()
+	if !ends {
+		defer context.AfterFunc(t.life, stop)()
 	}
 	reply, server, err := p.exchange(doing, t.at.cluster, upstream.Want{At: t.server}, body)
 	switch {
@@ -137,6 +149,8 @@ func (p *Proxy) transact(ctx context.Context, c command) bsoncore.Document {
 		t.finish() // the server aborts it by itself
 		return failure(codeHostUnreachable, err.Error(), labelRetryable)
 	case err != nil:
+		// It may have been executed or not, so a commit must not follow.
+		p.giveUp(t)
 		return failure(codeHostUnreachable, err.Error(), labelTransient)
 	}
 	if server.sharded {
@@ -149,10 +163,13 @@ func (p *Proxy) transact(ctx context.Context, c command) bsoncore.Document {
 			return unknown("the data moved meanwhile, and its former place lets such a transaction pass")
 		}
 	case t.deployed != nil && t.deployed.refused(t.at, reply):
-		p.end(ctx, t)
+		p.giveUp(t)
 		return failure(codeNoSuchTransaction, "the data has moved: run the transaction again", labelTransient)
 	case mapped != nil && t.at.weak && c.isWrite() && c.passes(reply):
 		t.late = true
+	}
+	if c.verb == "getMore" && cursorOf(reply) == 0 {
+		p.cursors.drop(number(c.msg.Body, "getMore"))
 	}
 	p.keepCursor(reply, cursor{cluster: t.at.cluster, server: server.address, names: mapped})
 	if mapped == nil {
@@ -172,6 +189,7 @@ func noTransaction(c command) bsoncore.Document {
 // startTransaction notes a new transaction of a session. It returns a reply if that is not possible.
 func (p *Proxy) startTransaction(ctx context.Context, c command) bsoncore.Document {
 	t := &transaction{number: c.number, deployed: p.deployment(c), used: time.Now(), abort: abortOf(c)}
+	t.life, t.cancel = context.WithCancel(p.life)
 	// Nobody may end it before it knows its place.
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -180,6 +198,7 @@ func (p *Proxy) startTransaction(ctx context.Context, c command) bsoncore.Docume
 	} else {
 		at, done, err := t.deployed.enter(ctx, p.life, p.cfg.Grace, t.idle, func() { p.abort(t) })
 		if err != nil {
+			t.cancel()
 			return failure(codeHostUnreachable, err.Error(), labelTransient)
 		}
 		t.at, t.done = at, done
@@ -202,13 +221,16 @@ func (p *Proxy) startTransaction(ctx context.Context, c command) bsoncore.Docume
 const longestIdle = 60 * time.Second
 
 func (t *transaction) idle() bool {
-	t.mu.Lock()
+	if !t.mu.TryLock() {
+		return false // a command is under way
+	}
 	defer t.mu.Unlock()
 	return time.Since(t.used) > longestIdle
 }
 
 // abort ends a transaction for which a switch has waited, or whose client has gone.
 func (p *Proxy) abort(t *transaction) {
+	t.cancel() // a statement that hangs must not delay the switch
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended {
@@ -216,34 +238,31 @@ func (p *Proxy) abort(t *transaction) {
 	}
 	t.aborted = true
 	t.done = nil // the caller ends the write
-	ctx, cancel := context.WithTimeout(p.life, abortTimeout)
-	defer cancel()
 	// The fence would end it all the same, but after a wait of its own.
-	_, _, _ = p.exchange(ctx, t.at.cluster, upstream.Want{At: t.server}, request(t.abort))
+	p.sendAbort(t)
 	t.ended = true
 }
 
 // abortTimeout bounds the message that aborts a transaction.
 const abortTimeout = 2 * time.Second
 
-// end aborts a transaction that the proxy cannot go on with. The caller holds t.mu.
-func (p *Proxy) end(ctx context.Context, t *transaction) {
-	_, _, _ = p.exchange(ctx, t.at.cluster, upstream.Want{At: t.server}, request(t.abort))
+// giveUp aborts a transaction that the proxy cannot go on with. The caller holds t.mu.
+func (p *Proxy) giveUp(t *transaction) {
+	p.sendAbort(t)
 	t.aborted = true
 	t.finish()
 }
 
+// sendAbort aborts a transaction at its server. If that fails, the server ends it by itself: nobody commits it.
+func (p *Proxy) sendAbort(t *transaction) {
+	ctx, cancel := context.WithTimeout(p.life, abortTimeout)
+	defer cancel()
+	_, _, _ = p.exchange(ctx, t.at.cluster, upstream.Want{At: t.server}, request(t.abort))
+}
+
 // abortOf returns the command that aborts the transaction of another command.
 func abortOf(c command) bsoncore.Document {
-	b := bsoncore.NewDocumentBuilder().AppendInt32("abortTransaction", 1)
-	if v, err := c.msg.Body.LookupErr("lsid"); err == nil {
-		b.AppendValue("lsid", v)
-	}
-	for _, key := range []string{"apiVersion", "apiStrict", "apiDeprecationErrors"} {
-		if v, err := c.msg.Body.LookupErr(key); err == nil {
-			b.AppendValue(key, v)
-		}
-	}
+	b := c.inherit(bsoncore.NewDocumentBuilder().AppendInt32("abortTransaction", 1))
 	return b.AppendInt64("txnNumber", c.number).AppendBoolean("autocommit", false).AppendString("$db", "admin").Build()
 }
 
@@ -259,6 +278,9 @@ func (p *Proxy) endElsewhere(ctx context.Context, c command) bsoncore.Document {
 			return failure(codeHostUnreachable, err.Error(), labelRetryable, labelUnknown)
 		}
 		if succeeded(reply) {
+			if c.verb == "commitTransaction" && p.weakAt(ctx, cluster) {
+				return unknown("another proxy has committed it, and a switch may have left it behind")
+			}
 			return reply
 		}
 		// It did not happen only if each cluster is sure of that.
@@ -290,4 +312,17 @@ func (p *Proxy) endAt(ctx context.Context, cluster *upstream.Cluster, c command)
 	// Now it is over, and the server's answer is also true after an election.
 	reply, _, err := p.exchange(ctx, cluster, upstream.Want{}, c.msg)
 	return reply, err
+}
+
+// weakAt reports whether a fence in a cluster may let a late transaction pass. This proxy knows neither the
+// statements of another proxy's transaction nor its time.
+func (p *Proxy) weakAt(ctx context.Context, cluster *upstream.Cluster) bool {
+	return slices.ContainsFunc(p.deployed, func(d *deployed) bool {
+		if !slices.Contains(d.own, cluster) {
+			return false
+		}
+		// The class comes with the place, which this proxy may not have used yet.
+		_ = d.read(ctx, func(context.Context, place) error { return nil })
+		return !d.refusesLate(cluster)
+	})
 }

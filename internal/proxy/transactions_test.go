@@ -51,19 +51,21 @@ func TestCommitElsewhere(t *testing.T) {
 	t.Parallel()
 	const unknownHere = `{"ok":0.0,"code":251,"errmsg":"no such transaction","errorLabels":["TransientTransactionError"]}`
 	for name, tc := range map[string]struct {
-		abort, commit        string // answers of v2
+		abort, commit        string // answers of v1, where the data is
+		class                string
 		succeeds, repeatable bool
 	}{
 		"in progress":   {abort: `{"ok":1.0}`, commit: unknownHere, repeatable: true},
 		"committed":     {abort: `{"ok":0.0,"code":256,"errmsg":"committed"}`, commit: `{"ok":1.0}`, succeeds: true},
+		"left behind":   {class: "validator", abort: `{"ok":0.0,"code":256,"errmsg":"committed"}`, commit: `{"ok":1.0}`},
 		"not known":     {abort: `{"ok":0.0,"code":251,"errmsg":"no such transaction"}`, commit: unknownHere, repeatable: true},
 		"not sure":      {abort: `{"ok":0.0,"code":251,"errmsg":"no such transaction"}`, commit: `{"ok":0.0,"code":251,"errmsg":"no such transaction","writeConcernError":{"code":64}}`},
 		"not abortable": {abort: `{"ok":0.0,"code":13,"errmsg":"unauthorized"}`, commit: `{"ok":1.0}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, worldOptions{})
-			for version, answers := range map[string][2]string{"v1": {`{"ok":0.0,"code":251,"errmsg":"no such transaction"}`, unknownHere}, "v2": {tc.abort, tc.commit}} {
+			w := newWorld(t, worldOptions{class: tc.class})
+			for version, answers := range map[string][2]string{"v1": {tc.abort, tc.commit}, "v2": {`{"ok":0.0,"code":251,"errmsg":"no such transaction"}`, unknownHere}} {
 				w.at[version].on("abortTransaction", func(command) bsoncore.Document { return doc(t, answers[0]) })
 				w.at[version].on("commitTransaction", func(command) bsoncore.Document {
 					if len(w.at[version].calls("abortTransaction")) == 0 {
@@ -110,4 +112,91 @@ func TestLateCommit(t *testing.T) {
 	})
 	w.call(0, `{"delete":"orders","deletes":[{"q":{"_id":1},"limit":1}],"startTransaction":true,`+inTransaction+`}`)
 	wants(t, w.call(0, commit), codeHistoryIncomplete)
+}
+
+// TestHangingStatement: a statement of a transaction does not return. The switch waits for it no longer than
+// the grace.
+func TestHangingStatement(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{grace: time.Nanosecond})
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	w.at["v1"].on("insert", func(command) bsoncore.Document {
+		w.hold("v1", 1)
+		<-release
+		return success()
+	})
+	if got := w.call(0, insertFirst); !labelled(got, labelTransient) {
+		t.Errorf("%s, want an error after which a driver begins anew", json(t, got))
+	}
+	<-w.controllers.acks
+}
+
+// TestFencedStatement: a fence refuses a statement of a transaction. The transaction ends, and a driver runs
+// it again. An error of the application's own stays.
+func TestFencedStatement(t *testing.T) {
+	t.Parallel()
+	const second = `{"insert":"orders","documents":[{"_id":2}],` + inTransaction + `}`
+	for name, tc := range map[string]struct {
+		reply string
+		holds bool
+		want  bool
+	}{
+		"a fence":                {`{"ok":0.0,"code":166,"errmsg":"view"}`, true, true},
+		"of one document":        {`{"n":0,"writeErrors":[` + refusedByFence + `],"ok":1.0}`, true, true},
+		"without a switch":       {`{"ok":0.0,"code":166,"errmsg":"view"}`, false, false},
+		"the application's rule": {`{"n":0,"writeErrors":[{"index":0,"code":121,"errmsg":"rule"}],"ok":1.0}`, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, worldOptions{grace: time.Hour})
+			w.at["v1"].on("insert", ok(t))
+			w.call(0, insertFirst)
+			if tc.holds {
+				w.hold("v1", 1)
+				w.await(w.proxies[0])
+			}
+			w.at["v1"].on("insert", func(command) bsoncore.Document { return doc(t, tc.reply) })
+			got := w.call(0, second)
+			if labelled(got, labelTransient) != tc.want || len(w.at["v1"].calls("abortTransaction")) > 0 != tc.want {
+				t.Error(json(t, got))
+			}
+		})
+	}
+}
+
+// TestMixedTransaction: a transaction over a collection that moves can use others of the same cluster, also
+// by a cursor.
+func TestMixedTransaction(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	for _, verb := range []string{"insert", "find", "getMore"} {
+		w.at["v1"].on(verb, func(command) bsoncore.Document {
+			return doc(t, `{"n":1,"cursor":{"firstBatch":[],"id":{"$numberLong":"7"},"ns":"shop.logs"},"ok":1.0}`)
+		})
+	}
+	for _, command := range []string{
+		insertFirst, `{"insert":"logs","documents":[{"_id":1}],` + inTransaction + `}`, `{"find":"logs",` + inTransaction + `}`,
+		`{"getMore":{"$numberLong":"7"},"collection":"logs",` + inTransaction + `}`, commit,
+	} {
+		if got := w.call(0, command); !succeeded(got) {
+			t.Errorf("%s: %s", command, json(t, got))
+		}
+	}
+}
+
+// TestLostStatement: the answer to a statement of a transaction is lost. It may have been executed or not, so
+// no commit follows.
+func TestLostStatement(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	w.at["v1"].on("insert", func(command) bsoncore.Document { return nil })
+	for _, command := range []string{insertFirst, commit} {
+		if got := w.call(0, command); !labelled(got, labelTransient) {
+			t.Errorf("%s: %s", command, json(t, got))
+		}
+	}
+	if n := len(w.at["v1"].calls("commitTransaction")); n != 0 {
+		t.Errorf("%d commits", n)
+	}
 }

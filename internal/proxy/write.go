@@ -49,6 +49,11 @@ func (p *Proxy) write(ctx context.Context, d *deployed, c command) bsoncore.Docu
 		if err != nil {
 			return err
 		}
+		// The cluster has made it before, maybe at the former place and behind the fence.
+		if at.weak && at.epoch != never && c.bypasses() && repeated(got) {
+			reply = unknown("it was made before, and the former place of the data lets such a write pass also after a switch")
+			return nil
+		}
 		refused := rest.add(got, server.sharded)
 		reply = rest.reply(got)
 		if refused {
@@ -62,8 +67,8 @@ func (p *Proxy) write(ctx context.Context, d *deployed, c command) bsoncore.Docu
 		return failure(codeTimeLimit, "operation exceeded time limit: "+err.Error())
 	case err != nil:
 		return rest.failed(err)
-	// What a late command about the collection itself does at the old place does not move with the data.
-	case succeeded(reply) && (definitions[c.verb] || made.weak && c.passes(reply)) && !p.stayed(ctx, d, made):
+	// A late drop meets the view of a fence, and drops that.
+	case succeeded(reply) && (c.verb == "drop" || made.weak && c.passes(reply)) && !p.stayed(ctx, d, made):
 		return unknown("the data moved meanwhile, and its former place lets such a write pass")
 	}
 	return reply

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -78,6 +79,15 @@ func TestBatchInParts(t *testing.T) {
 			parts: []string{`{"update":"c","ordered":false}`},
 			want:  `{"n":3,"nModified":2,"upserted":[{"index":3,"_id":"x"}],"writeErrors":[{"index":1,"code":11000,"errmsg":"duplicate"}],"ok":1.0}`,
 		},
+		"errors of several parts are in the order of the list, and no concern of a part is lost": {
+			command: `{"insert":"c","ordered":false,"documents":[{"_id":0},{"_id":1},{"_id":2}]}`,
+			replies: []string{
+				`{"n":0,"writeErrors":[{"index":0,"code":166,"errmsg":"view"},{"index":1,"code":11000,"errmsg":"duplicate"},{"index":2,"code":166,"errmsg":"view"}],"writeConcernError":{"code":64,"errmsg":"timeout"},"ok":1.0}`,
+				`{"n":1,"writeErrors":[{"index":0,"code":11000,"errmsg":"duplicate"}],"ok":1.0}`,
+			},
+			parts: []string{`{"insert":"c","ordered":false}`},
+			want:  `{"n":1,"writeErrors":[{"index":0,"code":11000,"errmsg":"duplicate"},{"index":1,"code":11000,"errmsg":"duplicate"}],"writeConcernError":{"code":64,"errmsg":"timeout"},"ok":1.0}`,
+		},
 	} {
 		c, err := parse(message.Message{Body: doc(t, tc.command)})
 		if err != nil {
@@ -121,5 +131,37 @@ func TestOwnValidator(t *testing.T) {
 	}
 	if got, want := json(t, b.reply(reply)), json(t, reply); got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// TestFailedRest: a switch does not end in time after a part of a list was written. The client learns which
+// part, and a driver repeats the list only if its statements have numbers.
+func TestFailedRest(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ more, parts, want string }{
+		"without numbers": {
+			parts: `{"n":1,"writeErrors":[{"index":1,"code":166,"errmsg":"view"}],"ok":1.0}`,
+			want:  `{"n":1,"writeErrors":[{"index":1,"code":6,"errmsg":"held"}],"ok":1.0}`,
+		},
+		"with numbers": {
+			more: `"txnNumber":{"$numberLong":"5"},`, parts: `{"n":1,"writeErrors":[{"index":1,"code":166,"errmsg":"view"}],"ok":1.0}`,
+			want: `{"ok":0.0,"errmsg":"held","code":6,"codeName":"HostUnreachable","errorLabels":["RetryableWriteError"]}`,
+		},
+		"nothing was written": {
+			parts: `{"ok":0.0,"code":166,"errmsg":"view"}`,
+			want:  `{"ok":0.0,"errmsg":"held","code":6,"codeName":"HostUnreachable"}`,
+		},
+	} {
+		c, err := parse(message.Message{Body: doc(t, `{"insert":"c","documents":[{"_id":0},{"_id":1},{"_id":2}],`+tc.more+session+`}`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := newBatch(c)
+		if !b.add(doc(t, tc.parts), false) {
+			t.Errorf("%s: not made again", name)
+		}
+		if got := json(t, b.failed(errors.New("held"))); got != tc.want {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
 	}
 }

@@ -162,6 +162,10 @@ func (p *Proxy) transact(ctx context.Context, c command) bsoncore.Document {
 		if c.verb == "commitTransaction" && succeeded(reply) && t.late && !p.stayed(ctx, t.deployed, t.at) {
 			return unknown("the data moved meanwhile, and its former place lets such a transaction pass")
 		}
+	// The server has ended it, and the driver may tell another proxy, or nobody.
+	case labelled(reply, labelTransient):
+		t.aborted = true
+		t.finish()
 	case t.deployed != nil && t.deployed.refused(t.at, reply):
 		p.giveUp(t)
 		return failure(codeNoSuchTransaction, "the data has moved: run the transaction again", labelTransient)

@@ -200,3 +200,21 @@ func TestLostStatement(t *testing.T) {
 		t.Errorf("%d commits", n)
 	}
 }
+
+// TestEndedTransaction: a server has ended a transaction, and the client tells another proxy, or nobody. No
+// switch waits for it.
+func TestEndedTransaction(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{grace: time.Hour})
+	w.at["v1"].on("insert", func(command) bsoncore.Document {
+		return doc(t, `{"ok":0.0,"code":112,"errmsg":"conflict","errorLabels":["TransientTransactionError"]}`)
+	})
+	if got := w.call(0, insertFirst); codeOf(got) != 112 {
+		t.Error(json(t, got))
+	}
+	w.hold("v1", 1)
+	<-w.controllers.acks
+	if got := w.call(0, commit); !labelled(got, labelTransient) {
+		t.Error(json(t, got))
+	}
+}

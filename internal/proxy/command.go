@@ -36,7 +36,7 @@ type command struct {
 // longestBody is the size of a command beside its sequences that a server takes: a document and some room.
 const longestBody = 16<<20 + 16<<10
 
-// parse finds what the proxy must know of a command. It refuses a body that is no BSON.
+// parse reads the elements of a command that the proxy needs. It refuses a body that is no BSON.
 func parse(m message.Message) (c command, err error) {
 	c = command{msg: m, database: m.Database, unasked: m.Flags&message.MoreToCome != 0}
 	if len(m.Body) > longestBody {
@@ -161,7 +161,7 @@ func ofMany(statement bsoncore.Document) bool {
 	return !ok || many
 }
 
-// refused are commands that a proxy does not serve, with what to do.
+// refused are commands that a proxy does not serve, each with advice.
 var refused = map[string]string{
 	"mapReduce":        "use an aggregation",
 	"mapreduce":        "use an aggregation",
@@ -295,7 +295,7 @@ func documents(b []byte) (out []bsoncore.Document, err error) {
 // and the version of the API that it declared.
 var inherited = []string{"lsid", "apiVersion", "apiStrict", "apiDeprecationErrors"}
 
-// inherit appends what a message of the proxy's own takes from a command.
+// inherit appends the inherited elements of a command.
 func (c command) inherit(b *bsoncore.DocumentBuilder) *bsoncore.DocumentBuilder {
 	for _, key := range inherited {
 		if v, err := c.msg.Body.LookupErr(key); err == nil {

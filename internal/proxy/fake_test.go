@@ -258,6 +258,7 @@ type world struct {
 	proxies     []*Proxy
 	addresses   []string
 	revision    atomic.Int64 // of the newest location
+	others      []Deployment // further ones
 }
 
 // options of a world; the zero value is one proxy, fences of class view, and the first epoch.
@@ -321,12 +322,15 @@ func makeWorld(t *testing.T, o worldOptions) *world {
 func (w *world) config(o worldOptions) Config {
 	return Config{
 		Upstream: w.at["v1"].uri(), Grace: o.grace,
-		Deployments: []Deployment{{
+		Deployments: append([]Deployment{{
 			Controllers: []string{w.controllers.server.URL}, Application: "proxy", Database: "shop",
-			Collections: map[string]string{"orders": "orders", "users": "users"},
-			URIs:        map[string]string{"v1": w.at["v1"].uri(), "v2": w.at["v2"].uri()},
-		}},
+			Collections: map[string]string{"orders": "orders", "users": "users"}, URIs: w.uris(),
+		}}, w.others...),
 	}
+}
+
+func (w *world) uris() map[string]string {
+	return map[string]string{"v1": w.at["v1"].uri(), "v2": w.at["v2"].uri()}
 }
 
 // place returns a location that is newer than all before it.

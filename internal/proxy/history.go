@@ -26,7 +26,7 @@ type statement struct {
 	} `bson:"prevOpTime"`
 }
 
-// primary reads what the cluster has decided: a secondary may lack the last writes.
+// primary reads from the primary, because a secondary may lack the last writes.
 var primary = options.Database().SetReadPreference(readpref.Primary())
 
 // errRolledOver means that the oplog no longer reaches back to a write.

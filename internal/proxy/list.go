@@ -21,7 +21,7 @@ func (p *Proxy) list(ctx context.Context, c command) bsoncore.Document {
 	}
 	batch := bsoncore.NewArrayBuilder()
 	for _, doc := range rest {
-		// What a moved collection has left here is no collection of the application.
+		// After a switch the old collection, or a view, still has the name here. List the served one instead.
 		if name, _ := text(doc, "name"); p.deployment(command{database: c.database, collection: name}) == nil {
 			batch.AppendDocument(doc)
 		}
@@ -104,7 +104,7 @@ func inFilter(m names.Map, filter bsoncore.Document) (bsoncore.Document, error) 
 	if err != nil {
 		return nil, err
 	}
-	// A name that does not move is at home. It must not find what has this name here.
+	// Collections that do not move are at home. Such a name must not find a collection of the place.
 	to := func(name string) string { return m.To[name] }
 	b := bsoncore.NewDocumentBuilder()
 	for _, e := range elems {

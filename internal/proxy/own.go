@@ -66,7 +66,7 @@ func (p *Proxy) hello(ctx context.Context, cl *peer, c command) bsoncore.Documen
 		AppendBoolean("readOnly", false).AppendDouble("ok", 1).Build()
 }
 
-// roomForNames is what a message may grow by names and numbers of statements of the place.
+// roomForNames is the most by which names of the place and numbers of statements lengthen a message.
 const roomForNames = 2 << 20
 
 // everywhere sends a command about sessions to all clusters, since a session may have used each of them.

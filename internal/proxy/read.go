@@ -109,7 +109,7 @@ func (p *Proxy) more(ctx context.Context, c command) bsoncore.Document {
 }
 
 // left ends a cursor at a place that the data leaves. A stream would end without a word there, or deliver
-// what the reverse sync writes. No driver goes on with it by itself: the events of the new place have other
+// the writes of the reverse sync. No driver goes on with it by itself: the events of the new place have other
 // tokens.
 func (p *Proxy) left(ctx context.Context, c command, id int64, one cursor) bsoncore.Document {
 	p.cursors.drop(id)

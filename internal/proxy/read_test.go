@@ -1,10 +1,12 @@
 package proxy
 
 import (
+	"maps"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/proxy/names"
 )
 
@@ -206,6 +208,45 @@ func TestReadsWithoutControllers(t *testing.T) {
 	w.at["v1"].on("listIndexes", func(command) bsoncore.Document { return doc(t, `{"ok":0.0,"code":26,"errmsg":"no collection"}`) })
 	w.controllers.away.Store(true)
 	wants(t, w.call(0, `{"listIndexes":"orders",`+session+`}`), codeNamespaceNotFound)
+}
+
+// TestListOfTwoDeployments: collections of one database move with two deployments. Each comes from its own
+// place, and none from the place that it has left.
+func TestListOfTwoDeployments(t *testing.T) {
+	t.Parallel()
+	o := worldOptions{}
+	w := makeWorld(t, o)
+	bills := startControllers(t, &pb.Location{
+		State: pb.Location_OPEN, Version: "v2", Database: "shop", Revision: 1, Epoch: 2, Cluster: "v2",
+		Kinds: []*pb.KindLocation{{Kind: "bills", Database: "shop", Collection: "bills", Fixed: true, Fence: fenceView}},
+	})
+	w.others = []Deployment{{
+		Controllers: []string{bills.server.URL}, Application: "proxy", Database: "shop", Collections: map[string]string{"bills": "bills"}, URIs: w.uris(),
+	}}
+	for version, list := range map[string]string{
+		"v1": `{"name":"logs","type":"collection"},{"name":"orders","type":"collection"},{"name":"bills","type":"view"}`,
+		"v2": `{"name":"bills","type":"collection"},{"name":"orders","type":"view"}`,
+	} {
+		w.at[version].on("listCollections", func(c command) bsoncore.Document {
+			if _, err := c.msg.Body.LookupErr("filter", "type"); err == nil {
+				return doc(t, `{"cursor":{"id":{"$numberLong":"0"},"ns":"shop.$cmd.listCollections","firstBatch":[]},"ok":1.0}`) // the look for views
+			}
+			return doc(t, `{"cursor":{"id":{"$numberLong":"0"},"ns":"shop.$cmd.listCollections","firstBatch":[`+list+`]},"ok":1.0}`)
+		})
+	}
+	w.start(o)
+	docs, err := batchOf(w.call(0, `{"listCollections":1,`+session+`}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	types := map[string]string{}
+	for _, d := range docs {
+		name, _ := text(d, "name")
+		types[name], _ = text(d, "type")
+	}
+	if want := map[string]string{"logs": "collection", "orders": "collection", "bills": "collection"}; len(docs) != len(want) || !maps.Equal(types, want) {
+		t.Errorf("%v, want %v", types, want)
+	}
 }
 
 // TestLowestVersion: drivers send only what the servers of all versions know.

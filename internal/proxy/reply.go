@@ -182,7 +182,7 @@ const fencePrefix = "dbc-fence:"
 // for that server, and drop its connections.
 var electionCodes = []int32{91, 189, 10058, 10107, 11600, 11602, 13435, 13436}
 
-// unelected returns a reply without what concerns the member that gave it, as a router does.
+// unelected returns a reply without the state of the member that gave it, as a router does.
 func unelected(reply bsoncore.Document) (bsoncore.Document, error) {
 	_, err := reply.LookupErr("topologyVersion")
 	elected := err != nil && !slices.Contains(electionCodes, codeOf(reply))

@@ -39,7 +39,7 @@ type lastWrite struct {
 // mostSessions bounds the sessions that are known. Beyond it they are asked for again.
 const mostSessions = 200_000
 
-// known returns what was found out about a session in an epoch.
+// known returns the noted answer about a session in an epoch.
 func (r *retried) known(epoch int64, session string) (lastWrite, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -47,7 +47,7 @@ func (r *retried) known(epoch int64, session string) (lastWrite, bool) {
 	return last, ok && r.epoch == epoch
 }
 
-// note keeps what was found out. An older epoch than the noted one is over.
+// note keeps an answer. It ignores one for an older epoch than the noted one.
 func (r *retried) note(epoch int64, session string, last lastWrite) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,7 +63,7 @@ func (r *retried) note(epoch int64, session string, last lastWrite) {
 const never = 1
 
 // look finds out whether another cluster has made a write, or a part of it. It returns the reply if
-// nothing is left to do. Otherwise rest knows what is left.
+// nothing is left to do. Otherwise rest has the statements that are left.
 func (d *deployed) look(ctx context.Context, at place, c command, rest *batch) (bsoncore.Document, error) {
 	if !c.retryable || c.session == "" || len(d.own) < 2 || at.epoch == never {
 		return nil, nil
@@ -103,7 +103,7 @@ func (d *deployed) look(ctx context.Context, at place, c command, rest *batch) (
 // askTimeout bounds the question to a cluster that the data has left.
 const askTimeout = 5 * time.Second
 
-// errSharded means that a cluster cannot tell what it has executed: its routers do not show it.
+// errSharded means that a cluster does not show its retryable writes: routers hide config.transactions.
 var errSharded = errors.New("one of the clusters is sharded: a proxy cannot tell there whether it has made a write already")
 
 // lastOf returns the last write of a session in a cluster.

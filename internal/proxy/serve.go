@@ -249,7 +249,7 @@ func (p *Proxy) exchange(ctx context.Context, cluster *upstream.Cluster, want up
 	return body, server, err
 }
 
-// unreachable is the reply to a command whose server did not answer, as a router gives it.
+// unreachable is the reply after a server did not answer, as a router gives it.
 func unreachable(c command, err error) bsoncore.Document {
 	if c.retryable && c.isWrite() {
 		return failure(codeHostUnreachable, err.Error(), labelRetryable)
@@ -257,7 +257,7 @@ func unreachable(c command, err error) bsoncore.Document {
 	return failure(codeHostUnreachable, err.Error())
 }
 
-// pass serves a command on what does not move.
+// pass serves a command on collections that do not move.
 func (p *Proxy) pass(ctx context.Context, c command) bsoncore.Document {
 	want, ok := upstream.WantOf(c.preference)
 	if !ok {

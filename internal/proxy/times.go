@@ -9,8 +9,8 @@ import (
 
 // Each cluster has a clock of its own. A time of one cluster means nothing in another one: a server there
 // refuses it, or waits for it in vain. A driver keeps the greatest time that it ever saw, from whichever
-// cluster and through whichever proxy, so a proxy cannot tell whose time a command carries. So before
-// several clusters it removes the times, and sends what must come after a time to the primary. The
+// cluster and through whichever proxy, so a proxy cannot know the cluster of the time in a command. So before
+// several clusters it removes the times, and sends reads that must come after a time to the primary. The
 // primary has everything that was acknowledged, also before a switch.
 
 // fit removes the times from a command. It may change the wanted server.
@@ -48,7 +48,7 @@ func (p *Proxy) fit(want *upstream.Want, m message.Message) (message.Message, er
 	return m, err
 }
 
-// untimed removes from a reply what only its cluster understands.
+// untimed removes the signed time from a reply: other clusters refuse the signature.
 func (p *Proxy) untimed(reply bsoncore.Document) (bsoncore.Document, error) {
 	if len(p.clusters()) < 2 {
 		return reply, nil

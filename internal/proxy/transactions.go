@@ -65,7 +65,7 @@ func (ts *transactions) begin(session string, t *transaction) (before *transacti
 	if len(ts.of) > mostTransactions {
 		for s, one := range ts.of {
 			if one.mu.TryLock() {
-				// Nobody waits for a transaction over what does not move, and its server has ended it.
+				// No switch waits for a transaction over collections that do not move. Its server has ended it.
 				over := (one.ended || one.deployed == nil) && time.Since(one.used) > 2*longestIdle
 				if over {
 					one.finish()
@@ -162,7 +162,7 @@ func (p *Proxy) transact(ctx context.Context, c command) bsoncore.Document {
 		if c.verb == "commitTransaction" && succeeded(reply) && t.late && !p.stayed(ctx, t.deployed, t.at) {
 			return unknown("the data moved meanwhile, and its former place lets such a transaction pass")
 		}
-	// The server has ended it, and the driver may tell another proxy, or nobody.
+	// The server has ended it. The driver may send its abort to another proxy, or not at all.
 	case labelled(reply, labelTransient):
 		t.aborted = true
 		t.finish()
@@ -194,7 +194,7 @@ func noTransaction(c command) bsoncore.Document {
 func (p *Proxy) startTransaction(ctx context.Context, c command) bsoncore.Document {
 	t := &transaction{number: c.number, deployed: p.deployment(c), used: time.Now(), abort: abortOf(c)}
 	t.life, t.cancel = context.WithCancel(p.life)
-	// Nobody may end it before it knows its place.
+	// An abort must not come before the transaction knows its place.
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.deployed == nil {
@@ -232,7 +232,7 @@ func (t *transaction) idle() bool {
 	return time.Since(t.used) > longestIdle
 }
 
-// abort ends a transaction for which a switch has waited, or whose client has gone.
+// abort ends a transaction after the grace of a switch, or after its client has gone.
 func (p *Proxy) abort(t *transaction) {
 	t.cancel() // a statement that hangs must not delay the switch
 	t.mu.Lock()
@@ -257,7 +257,7 @@ func (p *Proxy) giveUp(t *transaction) {
 	t.finish()
 }
 
-// sendAbort aborts a transaction at its server. If that fails, the server ends it by itself: nobody commits it.
+// sendAbort aborts a transaction at its server. If that fails, the server ends it by itself, because the proxy refuses its commit.
 func (p *Proxy) sendAbort(t *transaction) {
 	ctx, cancel := context.WithTimeout(p.life, abortTimeout)
 	defer cancel()

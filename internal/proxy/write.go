@@ -134,7 +134,7 @@ func newBatch(c command) *batch {
 	return b
 }
 
-// message returns the command with what is left of the list.
+// message returns the command with the rest of the list.
 func (b *batch) message() (message.Message, error) {
 	if !b.parted {
 		return b.c.msg, nil

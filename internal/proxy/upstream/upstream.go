@@ -130,7 +130,7 @@ func (c *Conn) Exchange(ctx context.Context, request []byte) (message.Message, e
 	return m, nil
 }
 
-// fail makes Release end the connection: what comes next on it belongs to the failed request.
+// fail makes Release end the connection. The next bytes on it belong to the failed request.
 func (c *Conn) fail(err error) {
 	c.broken = true
 	if p, ok := c.server.(driver.ErrorProcessor); ok {

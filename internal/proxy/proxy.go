@@ -179,16 +179,29 @@ func (p *Proxy) Serve(l net.Listener) error {
 			}
 			continue
 		}
-		if p.open.Add(1) > int64(p.cfg.Connections) {
-			p.open.Add(-1)
+		if !p.begin(c) {
 			_ = c.Close()
-			continue
 		}
-		p.g.Go(func() {
-			defer p.open.Add(-1)
-			p.serve(c)
-		})
 	}
+}
+
+// begin serves a client in a goroutine, unless there are too many or the proxy closes.
+func (p *Proxy) begin(c net.Conn) bool {
+	// Close waits for all goroutines, and none may begin meanwhile.
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closing.Err() != nil {
+		return false
+	}
+	if p.open.Add(1) > int64(p.cfg.Connections) {
+		p.open.Add(-1)
+		return false
+	}
+	p.g.Go(func() {
+		defer p.open.Add(-1)
+		p.serve(c)
+	})
+	return true
 }
 
 // acceptPause is the pause after a client could not be accepted.
@@ -197,7 +210,9 @@ const acceptPause = 100 * time.Millisecond
 // Close ends the connections of clients, each after the command that it waits for, or when ctx ends. It
 // then deregisters from the controllers, and closes the clusters.
 func (p *Proxy) Close(ctx context.Context) error {
+	p.mu.Lock()
 	p.end()
+	p.mu.Unlock()
 	cut := context.AfterFunc(ctx, p.stop)
 	p.g.Wait()
 	cut()

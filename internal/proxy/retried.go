@@ -65,7 +65,17 @@ const never = 1
 // look finds out whether another cluster has made a write, or a part of it. It returns the reply if
 // nothing is left to do. Otherwise rest has the statements that are left.
 func (d *deployed) look(ctx context.Context, at place, c command, rest *batch) (bsoncore.Document, error) {
-	if !c.retryable || c.session == "" || len(d.own) < 2 || at.epoch == never {
+	if !c.retryable {
+		return nil, nil
+	}
+	switch sharded, err := at.cluster.Sharded(ctx); {
+	case err != nil:
+		return nil, err
+	// From the first day and not only after a switch, so that nobody begins an upgrade with it.
+	case sharded:
+		return failure(codeIllegalOperation, noNumbers), nil
+	}
+	if c.session == "" || len(d.own) < 2 || at.epoch == never {
 		return nil, nil
 	}
 	// By the epoch and not by the cluster: after a switch there and back the cluster is the same.
@@ -99,6 +109,11 @@ func (d *deployed) look(ctx context.Context, at place, c command, rest *batch) (
 		return executed(ctx, last, c, rest)
 	}
 }
+
+// noNumbers refuses a retryable write on a sharded cluster. Each shard knows only its own retryable writes,
+// and the next version of a document can be on another shard. That shard would make the write for a second
+// time. Drivers recognize the first two words, and advise the same.
+const noNumbers = "Transaction numbers do not follow a collection that moves on a sharded cluster: add retryWrites=false to the connection string"
 
 // askTimeout bounds the question to a cluster that the data has left.
 const askTimeout = 5 * time.Second

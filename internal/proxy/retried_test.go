@@ -132,6 +132,26 @@ func TestShardedAndAnother(t *testing.T) {
 	}
 }
 
+// TestRetryableWriteInShards: the versions of a document can be on different shards, and each knows only its
+// own retryable writes. A write that is sent again after a switch would be made twice. So retryable writes are
+// refused before any switch, and others are served.
+func TestRetryableWriteInShards(t *testing.T) {
+	t.Parallel()
+	o := worldOptions{routers: []string{"v1"}}
+	w := makeWorld(t, o)
+	w.at["v2"] = w.at["v1"] // one cluster
+	w.at["v1"].on("update", ok(t))
+	w.start(o)
+	wants(t, w.call(0, increment(5)), codeIllegalOperation)
+	wants(t, w.call(0, `{"bulkWrite":1,"ops":[{"insert":0,"document":{"_id":1}}],"nsInfo":[{"ns":"shop.orders"}],"txnNumber":{"$numberLong":"6"},"lsid":{"id":{"$binary":{"base64":"AAAAAAAAAAAAAAAAAAAAAQ==","subType":"04"}}},"$db":"admin"}`), codeIllegalOperation)
+	if n := len(w.at["v1"].calls("update")) + len(w.at["v1"].calls("bulkWrite")); n != 0 {
+		t.Errorf("%d reach a router", n)
+	}
+	if got := w.call(0, `{"update":"orders","updates":[{"q":{"_id":1},"u":{"$inc":{"n":1}}}],`+session+`}`); !succeeded(got) {
+		t.Error(json(t, got))
+	}
+}
+
 // TestRetriedDeleteInOneCluster: both versions are in one cluster, which answers for a delete that it made
 // before: maybe at the former place and behind a fence that let it pass.
 func TestRetriedDeleteInOneCluster(t *testing.T) {

@@ -126,6 +126,7 @@ func (p *Proxy) transact(ctx context.Context, c command) bsoncore.Document {
 		mapped = &t.at.names
 		var err error
 		if body.Body, err = mapped.Command(c.msg.Body); err != nil {
+			p.giveUp(t) // a server ends a transaction after an error, too
 			return failure(codeIllegalOperation, err.Error())
 		}
 	}

@@ -185,6 +185,48 @@ func TestMixedTransaction(t *testing.T) {
 	}
 }
 
+// TestTransactionOfTwoClusters: a transaction cannot use a collection of another cluster, nor one that moves
+// after one that does not, nor join them. It is aborted, so that no commit makes a part of it.
+func TestTransactionOfTwoClusters(t *testing.T) {
+	t.Parallel()
+	const (
+		insertLog = `{"insert":"logs","documents":[{"_id":1}],` + inTransaction + `}`
+		beginLog  = `{"insert":"logs","documents":[{"_id":1}],"startTransaction":true,` + inTransaction + `}`
+		join      = `{"aggregate":"orders","pipeline":[{"$lookup":{"from":"logs","as":"l"}}],"cursor":{},` + inTransaction + `}`
+		second    = `{"insert":"orders","documents":[{"_id":2}],` + inTransaction + `}`
+	)
+	for name, tc := range map[string]struct {
+		first, then string
+		at          string // the server with the transaction
+	}{
+		"another cluster":      {insertFirst, insertLog, "v2"},
+		"moves, and came last": {beginLog, second, "v1"},
+		"a join":               {insertFirst, join, "v2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, worldOptions{})
+			w.open("v2", 2)
+			w.await(w.proxies[0])
+			if got := w.call(0, tc.first); !succeeded(got) {
+				t.Fatal(json(t, got))
+			}
+			wants(t, w.call(0, tc.then), codeIllegalOperation)
+			if n := len(w.at[tc.at].calls("abortTransaction")); n != 1 {
+				t.Errorf("%d aborts, want 1", n)
+			}
+			if got := w.call(0, commit); !labelled(got, labelTransient) {
+				t.Error(json(t, got))
+			}
+			for version, s := range w.at {
+				if n := len(s.calls("insert")) + len(s.calls("aggregate")) + len(s.calls("commitTransaction")); n > 1 || n == 1 && version != tc.at {
+					t.Errorf("%s got %d commands", version, n)
+				}
+			}
+		})
+	}
+}
+
 // TestLostStatement: the answer to a statement of a transaction is lost. It may have been executed or not, so
 // no commit follows.
 func TestLostStatement(t *testing.T) {

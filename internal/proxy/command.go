@@ -181,10 +181,19 @@ var refused = map[string]string{
 
 const noUsers = "it has no users; leave the login out of the connection string"
 
+// sequences are the lists that drivers send outside of the body. A server takes any element from there, also
+// a pipeline, whose names the proxy would not see.
+var sequences = []string{"documents", "updates", "deletes", "ops", "nsInfo"}
+
 // refuses returns why a command is not served; empty: it is.
 func (p *Proxy) refuses(c command) string {
 	if why, ok := refused[c.verb]; ok {
 		return why
+	}
+	for _, s := range c.msg.Sequences {
+		if !slices.Contains(sequences, s.Name) {
+			return s.Name + " must be in the body of the command"
+		}
 	}
 	if d := p.deployment(c); d == nil {
 		if on := p.views[c.database+"."+c.collection]; on != "" {

@@ -173,6 +173,7 @@ type controllers struct {
 
 	mu       sync.Mutex
 	location *pb.Location
+	asked    *pb.Location // the answer to those who do not wait for something newer; nil: location
 	news     chan struct{}
 	polls    map[int64]int // calls that wait for something newer than a revision
 }
@@ -197,6 +198,13 @@ func (c *controllers) set(loc *pb.Location) {
 	c.location = loc
 	close(c.news)
 	c.news = make(chan struct{})
+}
+
+// tell sets the answer to those who ask. Those who wait for news get none.
+func (c *controllers) tell(loc *pb.Location) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked = loc
 }
 
 func (c *controllers) polled(revision int64) int {
@@ -228,7 +236,11 @@ func (c *controllers) GetLocation(ctx context.Context, r *connect.Request[pb.Get
 	defer timeout.Stop()
 	c.mu.Lock()
 	c.polls[r.Msg.GetWaitRevision()]++
+	asked := c.asked
 	c.mu.Unlock()
+	if asked != nil && r.Msg.GetWaitRevision() == 0 {
+		return connect.NewResponse(asked), nil
+	}
 	for {
 		c.mu.Lock()
 		loc, news := c.location, c.news
@@ -390,7 +402,13 @@ func (w *world) call(proxy int, command string) bsoncore.Document {
 
 func call(t *testing.T, conn net.Conn, command string) bsoncore.Document {
 	t.Helper()
-	if _, err := conn.Write(message.Message{ID: 1, Body: doc(t, command)}.Append(nil)); err != nil {
+	return send(t, conn, message.Message{ID: 1, Body: doc(t, command)})
+}
+
+// send sends a message and returns the reply; nil after an error.
+func send(t *testing.T, conn net.Conn, m message.Message) bsoncore.Document {
+	t.Helper()
+	if _, err := conn.Write(m.Append(nil)); err != nil {
 		t.Error(err)
 		return nil
 	}
@@ -404,7 +422,7 @@ func call(t *testing.T, conn net.Conn, command string) bsoncore.Document {
 		t.Error(err)
 		return nil
 	}
-	m, err := message.Decode(h, b)
+	m, err = message.Decode(h, b)
 	if err != nil {
 		t.Error(err)
 		return nil

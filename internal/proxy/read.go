@@ -90,8 +90,9 @@ func (p *Proxy) more(ctx context.Context, c command) bsoncore.Document {
 		p.cursors.drop(id)
 		return failure(codeHostUnreachable, err.Error())
 	}
-	// A switch ends a stream by an event, which drivers take for the end that the application wants.
-	if one.watches && cursorOf(reply) == 0 && one.moving() || codeOf(reply) == codePlanKilled && one.moves != nil {
+	// A switch ends a stream by an event, which drivers take for the end that the application wants. A query
+	// can also end because its index was dropped, and keeps the server's error then.
+	if one.watches && cursorOf(reply) == 0 && one.moving() || codeOf(reply) == codePlanKilled && one.moving() {
 		return p.left(ctx, c, id, one)
 	}
 	// An error need not be the end of the cursor: the next call tells.

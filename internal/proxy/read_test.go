@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/proxy/message"
 	"dbcontroller.dev/internal/proxy/names"
 )
 
@@ -17,14 +18,14 @@ func firstBatch(t *testing.T, document string) bsoncore.Document {
 }
 
 // TestReadBehindASwitch: another proxy has acknowledged a write at the new place. A read through a proxy that
-// still holds writes finds it.
+// still holds writes finds it, although no controller has sent the news yet: the proxy asks after the read.
 func TestReadBehindASwitch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
 	w.hold("v1", 1)
 	w.await(w.proxies[0])
 	w.at["v1"].on("find", func(command) bsoncore.Document {
-		w.open("v2", 2) // and the other proxy makes its held write
+		w.controllers.tell(w.place("v2", 2, pb.Location_OPEN)) // and the other proxy makes its held write
 		return firstBatch(t, `{"_id":"old"}`)
 	})
 	w.at["v2"].on("find", func(command) bsoncore.Document { return firstBatch(t, `{"_id":"new"}`) })
@@ -79,6 +80,24 @@ func TestRefusedCommands(t *testing.T) {
 			}
 		}
 		s.mu.Unlock()
+	}
+}
+
+// TestListsOutside: a server takes a pipeline from outside of the body, too. There it could write to a
+// collection that moves, at home.
+func TestListsOutside(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	conn := dial(t, w.addresses[0])
+	defer conn.Close() //nolint:errcheck // nothing is left to read
+	body := doc(t, `{"aggregate":"logs","cursor":{},`+session+`}`)
+	wants(t, send(t, conn, message.Message{ID: 1, Body: body, Sequences: []message.Sequence{{Name: "pipeline", Docs: doc(t, `{"$merge":"orders"}`)}}}), codeNotSupported)
+	body = doc(t, `{"insert":"logs",`+session+`}`)
+	if got := send(t, conn, message.Message{ID: 2, Body: body, Sequences: []message.Sequence{{Name: "documents", Docs: doc(t, `{"_id":1}`)}}}); !succeeded(got) {
+		t.Error(json(t, got))
+	}
+	if n := len(w.at["v1"].calls("aggregate")); n != 0 {
+		t.Errorf("%d aggregations reach the server", n)
 	}
 }
 
@@ -159,6 +178,7 @@ func TestLeftCursors(t *testing.T) {
 		"a query after the switch":   {query, invalidated, func(w *world) { w.open("v2", 2) }, codeCursorNotFound},
 		"a query that the fence met": {query, `{"ok":0.0,"code":175,"errmsg":"renamed"}`, func(w *world) { w.hold("v1", 1) }, codeCursorNotFound},
 		"a query during the switch":  {query, invalidated, func(w *world) { w.hold("v1", 1) }, 0},
+		"a query whose index goes":   {query, `{"ok":0.0,"code":175,"errmsg":"index dropped"}`, func(w *world) { w.open("v1", 1) }, codePlanKilled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -57,6 +57,7 @@ type place struct {
 	version string
 	epoch   int64 // grows with each switch
 	weak    bool  // the fence here lets some late writes pass, deletes among them
+	hides   bool  // the fence here renames the collection, so that a read can find nothing for a moment
 	names   names.Map
 }
 
@@ -123,11 +124,15 @@ func (d *deployed) at(p appclient.Place) (place, error) {
 			out.names.To[face] = c.Name()
 		}
 		switch p.Fence(kind) {
-		case fenceView, fenceWriteBlock:
+		case fenceView:
+			out.hides = true
+		case fenceWriteBlock:
 		case fenceUUID:
 			// Its fence is a rename. A late write by name would make a new collection there.
 			return out, fmt.Errorf("the kind %s of %s has no fixed name: a proxy serves only kinds with fixed names", kind, p.Version)
-		default: // a validator, or a controller that does not report the class
+		case "": // a controller that does not report the class
+			out.weak, out.hides = true, true
+		default: // a validator
 			out.weak = true
 		}
 	}

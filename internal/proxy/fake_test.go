@@ -321,8 +321,11 @@ func (w *world) start(o worldOptions) {
 func makeWorld(t *testing.T, o worldOptions) *world {
 	t.Helper()
 	w := &world{t: t, class: o.class, at: map[string]*server{}}
-	if w.class == "" {
+	switch w.class {
+	case "":
 		w.class = fenceView
+	case "none":
+		w.class = "" // controllers that do not report it
 	}
 	for _, v := range []string{"v1", "v2"} {
 		w.at[v] = startServer(t, slices.Contains(o.routers, v))

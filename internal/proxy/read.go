@@ -31,12 +31,17 @@ func (p *Proxy) read(ctx context.Context, d *deployed, c command) bsoncore.Docum
 			reply = unreachable(c, err)
 			return nil
 		}
+		held, _ := d.app.Holding()
 		if reply, err = at.names.Reply(got, watches); err != nil {
 			return err
 		}
 		// Another proxy may have acknowledged a write at the next place before this read began.
 		failed := slices.Contains(movedCodes, codeOf(got))
 		if failed && p.moving(ctx, d, at) || !failed && !p.current(ctx, d, at) {
+			return again
+		}
+		// Read again until the switch is over. Then the collection has its name.
+		if held && at.hides && !watches && lacking(c, got) {
 			return again
 		}
 		p.keepCursor(got, cursor{cluster: at.cluster, server: server.address, names: &at.names, moves: d, epoch: at.epoch, watches: watches})
@@ -46,6 +51,27 @@ func (p *Proxy) read(ctx context.Context, d *deployed, c command) bsoncore.Docum
 		return failure(codeHostUnreachable, err.Error())
 	}
 	return reply
+}
+
+// lacking reports whether a reply may lack documents because the collection had no name for a moment. Then a
+// server finds nothing, without an error. An aggregation can turn nothing into something, such as the results
+// of $facet, or join nothing.
+func lacking(c command, reply bsoncore.Document) bool {
+	switch c.verb {
+	case "count":
+		return number(reply, "n") == 0
+	case "distinct":
+		v, err := reply.LookupErr("values")
+		values, ok := v.ArrayOK()
+		_, some := values.IndexErr(0)
+		return err == nil && ok && some != nil
+	case "find":
+		docs, err := batchOf(reply)
+		return err == nil && len(docs) == 0 && cursorOf(reply) == 0
+	case "aggregate":
+		return cursorOf(reply) == 0
+	}
+	return false
 }
 
 // keepCursor remembers the cursor of a reply.

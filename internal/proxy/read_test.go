@@ -38,6 +38,50 @@ func TestReadBehindASwitch(t *testing.T) {
 	}
 }
 
+// TestReadWhileRenamed: a fence of class view renames the collection, and a read at that moment finds nothing. The
+// proxy reads again while a switch holds writes.
+func TestReadWhileRenamed(t *testing.T) {
+	t.Parallel()
+	const none = `{"cursor":{"firstBatch":[],"id":{"$numberLong":"0"},"ns":"shop.orders"},"ok":1.0}`
+	const one = `{"cursor":{"firstBatch":[{"_id":1}],"id":{"$numberLong":"0"},"ns":"shop.orders"},"ok":1.0}`
+	for name, tc := range map[string]struct {
+		verb, rest, nothing, something string
+		class                          string
+		free                           bool // no switch holds writes
+		want                           int  // reads
+	}{
+		"find":                {verb: "find", nothing: none, something: one, want: 2},
+		"find, found":         {verb: "find", nothing: one, something: one, want: 1},
+		"find, not held":      {verb: "find", nothing: none, something: one, free: true, want: 1},
+		"find, no rename":     {verb: "find", nothing: none, something: one, class: "validator", want: 1},
+		"find, unknown class": {verb: "find", nothing: none, something: one, class: "none", want: 2},
+		"count":               {verb: "count", nothing: `{"n":0,"ok":1.0}`, something: `{"n":1,"ok":1.0}`, want: 2},
+		"distinct":            {verb: "distinct", rest: `"key":"a",`, nothing: `{"values":[],"ok":1.0}`, something: `{"values":[1],"ok":1.0}`, want: 2},
+		"aggregate":           {verb: "aggregate", rest: `"pipeline":[{"$facet":{}}],"cursor":{},`, nothing: one, something: one, want: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, worldOptions{class: tc.class})
+			if !tc.free {
+				w.hold("v1", 1)
+				w.await(w.proxies[0])
+			}
+			w.at["v1"].on(tc.verb, func(command) bsoncore.Document {
+				if len(w.at["v1"].calls(tc.verb)) == 1 {
+					return doc(t, tc.nothing)
+				}
+				w.open("v1", 1)
+				w.await(w.proxies[0])
+				return doc(t, tc.something)
+			})
+			got := w.call(0, `{"`+tc.verb+`":"orders",`+tc.rest+session+`}`)
+			if n := len(w.at["v1"].calls(tc.verb)); !succeeded(got) || n != tc.want {
+				t.Errorf("%d reads, want %d; %s", n, tc.want, json(t, got))
+			}
+		})
+	}
+}
+
 // TestForeignTimes: with several clusters a command keeps no time, which may be of another one. What must
 // come after a time goes to the primary.
 func TestForeignTimes(t *testing.T) {

@@ -43,18 +43,24 @@ func Open(uri string) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to a cluster: %w", err)
 	}
+	t, err := follow(opts)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("connect to a cluster: %w", err), client.Disconnect(context.Background()))
+	}
+	return &Cluster{client, t}, nil
+}
+
+// follow begins to look for the servers of a cluster.
+func follow(opts *options.ClientOptions) (*topology.Topology, error) {
 	cfg, err := topology.NewConfig(opts, &session.ClusterClock{}) //nolint:staticcheck // as above
 	if err != nil {
-		return nil, fmt.Errorf("connect to a cluster: %w", err)
+		return nil, err
 	}
 	t, err := topology.New(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("connect to a cluster: %w", err)
+		return nil, err
 	}
-	if err := t.Connect(); err != nil {
-		return nil, fmt.Errorf("connect to a cluster: %w", err)
-	}
-	return &Cluster{client, t}, nil
+	return t, t.Connect()
 }
 
 // Client returns a client for the proxy's own questions.

@@ -32,6 +32,7 @@ type App struct {
 	mu      sync.Mutex
 	name    string       // of the deployment; empty: not known yet
 	newest  *pb.Location // newest known location
+	heard   time.Time    // when a controller last answered; zero: not yet
 	open    *pb.Location // newest open location, for reads; nil: none yet
 	changed chan struct{}
 	writes  int           // in flight
@@ -129,6 +130,14 @@ func (a *App) Latest(ctx context.Context) (epoch int64, open bool, err error) {
 		return 0, false, fmt.Errorf("ask where the data is: %w", err)
 	}
 	return loc.GetEpoch(), loc.GetState() == pb.Location_OPEN, nil
+}
+
+// Heard returns when a controller last answered; zero: not yet. Controllers answer every few seconds
+// also without news.
+func (a *App) Heard() time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.heard
 }
 
 // Revision returns the revision of the newest known place of the data. It grows, unless the

@@ -111,7 +111,7 @@ func (a *App) await(ctx context.Context, c controller, id string, acked *holdID)
 	if err != nil {
 		return err
 	}
-	return a.accept(res.Msg)
+	return a.hear(res.Msg)
 }
 
 // ackHold acknowledges that writes are held. FailedPrecondition means that the controller no longer
@@ -128,6 +128,14 @@ func (a *App) ackHold(ctx context.Context, c controller, asked holdID) error {
 	return err
 }
 
+// hear adopts the location that a controller sent.
+func (a *App) hear(loc *pb.Location) error {
+	a.mu.Lock()
+	a.heard = time.Now()
+	a.mu.Unlock()
+	return a.accept(loc)
+}
+
 // register registers at a controller and adopts the location in its answer.
 func (a *App) register(ctx context.Context, c controller) error {
 	bounded, cancel := context.WithTimeout(ctx, callTimeout)
@@ -140,7 +148,7 @@ func (a *App) register(ctx context.Context, c controller) error {
 	}
 	// Close has to deregister from now on.
 	a.met = true
-	return a.accept(res.Msg.GetLocation())
+	return a.hear(res.Msg.GetLocation())
 }
 
 // deregister tells one controller that the application is gone.
@@ -203,7 +211,7 @@ func (a *App) ask(ctx context.Context) (*pb.Location, error) {
 		go func() {
 			res, err := c.GetLocation(ctx, connect.NewRequest(&pb.GetLocationRequest{Name: a.deployment()}))
 			if err == nil {
-				err = a.accept(res.Msg)
+				err = a.hear(res.Msg)
 			}
 			if err != nil {
 				answers <- answer{err: fmt.Errorf("%s: %w", c.address, err)}

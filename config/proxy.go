@@ -13,6 +13,7 @@ import (
 // Proxy is the configuration of dbcontroller proxy, a file of its own.
 type Proxy struct {
 	Listen      string // HOST:PORT
+	Metrics     string // HOST:PORT for health and metrics; empty: none
 	Cert, Key   string // certificate files of the listener; empty: no TLS
 	ClientCA    string // file of authorities, one of which must have signed a client's certificate; empty: none required
 	Upstream    string // connection string of the cluster with everything that no deployment names
@@ -76,10 +77,11 @@ func ParseProxy(path string, text []byte, env func(string) (string, bool)) (Prox
 }
 
 func (r *reader) proxy(n node) Proxy {
-	m := r.mapping(n, "listen", "tls", "upstream", "grace", "connections", "memoryMB", "deployments")
+	m := r.mapping(n, "listen", "metrics", "tls", "upstream", "grace", "connections", "memoryMB", "deployments")
 	tls := r.mapping(m["tls"], "cert", "key", "clientCA")
 	p := Proxy{
 		Listen:   r.required(m["listen"], "an address such as 127.0.0.1:27018"),
+		Metrics:  r.listen(m["metrics"], ""),
 		Cert:     r.path(tls["cert"]),
 		Key:      r.path(tls["key"]),
 		ClientCA: r.path(tls["clientCA"]),
@@ -87,17 +89,17 @@ func (r *reader) proxy(n node) Proxy {
 		Grace:    r.duration(m["grace"], defaultGrace, time.Millisecond, longestGrace), Connections: r.number(m["connections"], defaultConnections, 1, 1_000_000),
 		Memory: r.number(m["memoryMB"], defaultMemory, 64, 1<<20),
 	}
-	host, _, err := net.SplitHostPort(p.Listen)
-	ip := net.ParseIP(host)
-	switch {
+	switch _, _, err := net.SplitHostPort(p.Listen); {
 	case err != nil:
 		r.fail(m["listen"], p.Listen, "want HOST:PORT")
 	case (p.Cert == "") != (p.Key == ""):
 		r.fail(m["tls"], "", "want the files of both cert and key, or of neither")
+	case p.Metrics != "" && !local(p.Metrics):
+		r.fail(m["metrics"], p.Metrics, "want an address of this machine, such as 127.0.0.1:9090")
 	case p.ClientCA != "" && p.Cert == "":
 		r.fail(tls["cert"], "", "missing, want the file of a certificate where client certificates are asked for")
 	// Whoever reaches the proxy acts with its login.
-	case p.ClientCA == "" && host != "localhost" && (ip == nil || !ip.IsLoopback()):
+	case p.ClientCA == "" && !local(p.Listen):
 		r.fail(m["listen"], p.Listen, "want tls.clientCA, too: clients on other machines must show a certificate, because the proxy uses its own login for all of them")
 	}
 	for _, item := range r.list(m["deployments"]) {
@@ -107,6 +109,13 @@ func (r *reader) proxy(n node) Proxy {
 		r.fail(m["deployments"], "", "missing, want the deployments whose collections move")
 	}
 	return p
+}
+
+// local reports whether only this machine reaches an address.
+func local(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
 // mongoURI reads the connection string of a MongoDB cluster.

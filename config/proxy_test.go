@@ -47,6 +47,8 @@ func TestProxyRefusals(t *testing.T) {
 		{"upstream:", "grace: 2s\nupstream:", "proxy.yaml:3: grace: "},
 		{"  controllers: [10.0.0.1:7090]\n", "", "deployments[0].controllers: missing"},
 		{"listen:", "lissen:", "proxy.yaml:2: lissen: unknown key"},
+		{"upstream:", "metrics: 0.0.0.0:9090\nupstream:", "proxy.yaml:3: metrics: \"0.0.0.0:9090\": want an address of this machine"},
+		{"upstream:", "metrics: 9090\nupstream:", "proxy.yaml:3: metrics: "},
 		{"upstream:", "tls: {cert: c}\nupstream:", "tls: want the files of both cert and key"},
 	} {
 		_, err := config.ParseProxy("proxy.yaml", []byte(strings.Replace(proxyText, tc.from, tc.to, 1)), proxyEnv)

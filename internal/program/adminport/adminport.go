@@ -6,6 +6,7 @@
 package adminport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ import (
 type Config struct {
 	Address  string
 	Metrics  string // address for health and metrics only; empty: none
+	Flag     string // sets Address, in messages; empty: --operator-listen
 	Profiles bool   // pprof
 	Lock     *door.Lock
 	Log      *zap.Logger
@@ -97,7 +99,7 @@ func Handler(cfg Config, content Content) (h http.Handler, warnings []string, er
 
 // door returns the settings of the port's listener or handler.
 func (cfg Config) door(content Content) door.Config {
-	return door.Config{What: "operator port", Address: cfg.Address, Flag: "--operator-listen",
+	return door.Config{What: "operator port", Address: cfg.Address, Flag: cmp.Or(cfg.Flag, "--operator-listen"),
 		Lock: cfg.Lock, Table: Paths(cfg.Profiles, content.Pages...), Log: cfg.Log}
 }
 

@@ -10,11 +10,13 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/appclient/client"
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/internal/access"
 	"dbcontroller.dev/internal/base/zaplog"
+	"dbcontroller.dev/internal/program/adminport"
 	"dbcontroller.dev/internal/program/process"
 	"dbcontroller.dev/internal/proxy"
 )
@@ -71,21 +73,37 @@ func runProxy(ctx context.Context, cfg config.Proxy, log *zap.Logger) error {
 		_ = listener.Close()
 		return err
 	}
+	g, serving := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if err := p.Serve(listener); err != nil {
+			return fmt.Errorf("accept clients: %w", err)
+		}
+		return nil
+	})
+	g.Go(func() error { return showHealth(serving, cfg, p, log) })
+	g.Go(func() error {
+		<-serving.Done()
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		return p.Close(ending)
+	})
 	log.Info("proxy listens", zap.String("address", listener.Addr().String()), zap.Bool("tls", cfg.Cert != ""))
-	served := make(chan error, 1)
-	go func() { served <- p.Serve(listener) }()
-	select {
-	case err = <-served:
-		err = fmt.Errorf("accept clients: %w", err)
-	case <-ctx.Done():
-		err = nil
+	return g.Wait()
+}
+
+// showHealth serves health and metrics until ctx ends, if the configuration has an address for them.
+func showHealth(ctx context.Context, cfg config.Proxy, p *proxy.Proxy, log *zap.Logger) error {
+	if cfg.Metrics == "" {
+		return nil
 	}
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
-	if closed := p.Close(ending); err == nil {
-		err = closed
+	port, err := adminport.Listen(adminport.Config{Address: cfg.Metrics, Flag: "metrics", Log: log}, adminport.Content{Ready: p.Ready, Metrics: p.Metrics()})
+	if err != nil {
+		return err
 	}
-	return err
+	if err := port.Run(ctx); ctx.Err() == nil {
+		return err
+	}
+	return nil
 }
 
 // listenForProxy opens the listener. With authorities, a client without their certificate is refused.

@@ -68,11 +68,7 @@ func parse(m message.Message) (c command, err error) {
 			}
 		case "lsid":
 			if doc, ok := v.DocumentOK(); ok {
-				if id, err := doc.LookupErr("id"); err == nil {
-					if _, data, ok := id.BinaryOK(); ok {
-						c.session = hex.EncodeToString(data)
-					}
-				}
+				c.session, _ = sessionOf(doc)
 			}
 		case "txnNumber":
 			c.number, c.retryable = v.AsInt64OK()
@@ -99,6 +95,33 @@ func parse(m message.Message) (c command, err error) {
 	}
 	c.retryable = c.retryable && !c.transaction
 	return c, nil
+}
+
+// sessionOf returns the id of a session in hexadecimal, from its document.
+func sessionOf(lsid bsoncore.Document) (string, bool) {
+	v, err := lsid.LookupErr("id")
+	if err != nil {
+		return "", false
+	}
+	_, id, ok := v.BinaryOK()
+	return hex.EncodeToString(id), ok
+}
+
+// explained returns the command that an explain is about.
+func (c command) explained() (command, bool) {
+	first, err := c.msg.Body.IndexErr(0)
+	if err != nil || c.verb != "explain" {
+		return command{}, false
+	}
+	body, ok := first.Value().DocumentOK()
+	if !ok {
+		return command{}, false
+	}
+	inner, err := body.IndexErr(0)
+	if err != nil {
+		return command{}, false
+	}
+	return command{msg: message.Message{Body: body}, verb: inner.Key(), database: c.database}, true
 }
 
 // writes are the commands that change data or collections.
@@ -195,7 +218,15 @@ func (p *Proxy) refuses(c command) string {
 			return s.Name + " must be in the body of the command"
 		}
 	}
-	if d := p.deployment(c); d == nil {
+	d := p.deployment(c)
+	if inner, ok := c.explained(); ok {
+		if d == nil || !names.Named(inner.verb) {
+			if why := p.mentions(inner); why != "" {
+				return why
+			}
+		}
+	}
+	if d == nil {
 		if on := p.views[c.database+"."+c.collection]; on != "" {
 			return "it is a view that reads " + on + ", which moves: drop the view, and query the collection"
 		}

@@ -12,13 +12,15 @@ import (
 
 // cursor is an open cursor of a client: the server that has it, and the names in its replies.
 type cursor struct {
-	cluster *upstream.Cluster
-	server  address.Address
-	names   *names.Map // nil: of a collection that does not move
-	moves   *deployed  // nil: as for names, or of a transaction, which stays
-	epoch   int64      // of the place
-	watches bool       // a change stream
-	used    time.Time
+	cluster  *upstream.Cluster
+	server   address.Address
+	names    *names.Map // nil: of a collection that does not move
+	moves    *deployed  // nil: as for names, or of a transaction, which stays
+	epoch    int64      // of the place
+	revision int64      // of the place when the cursor was opened
+	watches  bool       // a change stream
+	hides    bool       // as in place
+	used     time.Time
 }
 
 // moved reports whether the data is no longer at the place of a cursor.
@@ -31,6 +33,11 @@ func (c cursor) moving() bool {
 	}
 	held, _ := c.moves.app.Holding()
 	return held || c.moved()
+}
+
+// renamed reports whether a fence may have renamed the collection since the cursor was opened.
+func (c cursor) renamed() bool {
+	return c.moves != nil && c.hides && c.moves.app.Revision() != c.revision
 }
 
 // cursors holds the open cursors of all clients by their ids, which servers choose at random.

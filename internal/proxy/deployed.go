@@ -45,6 +45,7 @@ type deployed struct {
 	own     []*upstream.Cluster // of all versions, each once
 	retried retried
 	latest  latest
+	settled settled
 
 	mu       sync.Mutex
 	clusters map[*mongo.Client]*upstream.Cluster
@@ -56,9 +57,12 @@ type place struct {
 	cluster *upstream.Cluster
 	version string
 	epoch   int64 // grows with each switch
-	weak    bool  // the fence here lets some late writes pass, deletes among them
-	hides   bool  // the fence here renames the collection, so that a read can find nothing for a moment
-	names   names.Map
+	// revision is that of the newest location when the command came. It changes with each attempt of a
+	// switch, and with other changes of a deployment.
+	revision int64
+	weak     bool // the fence here lets some late writes pass, deletes among them
+	hides    bool // the fence here renames the collection, so that a read can find nothing for a moment
+	names    names.Map
 }
 
 // follow opens a deployment. clusters opens a cluster, or returns the open one.
@@ -109,7 +113,7 @@ func (d *deployed) at(p appclient.Place) (place, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := place{
-		cluster: d.clusters[p.Client], version: p.Version, epoch: p.Epoch,
+		cluster: d.clusters[p.Client], version: p.Version, epoch: p.Epoch, revision: d.app.Revision(),
 		names: names.Map{Database: d.cfg.Database, To: map[string]string{}},
 	}
 	for face, kind := range d.cfg.Collections {
@@ -217,7 +221,7 @@ func (d *deployed) enter(ctx, life context.Context, grace time.Duration, idle fu
 		err := d.write(waits, func(_ context.Context, at place) error {
 			unlink()
 			entered <- result{at: at}
-			d.guard(life, finished, grace, idle, abort)
+			d.guard(life, at, finished, grace, idle, abort)
 			return nil
 		})
 		if err != nil {
@@ -235,18 +239,20 @@ func (d *deployed) enter(ctx, life context.Context, grace time.Duration, idle fu
 const lookForIdle = 10 * time.Second
 
 // guard waits for the end of a transaction, and calls abort once if it must end.
-func (d *deployed) guard(life context.Context, finished <-chan struct{}, grace time.Duration, idle func() bool, abort func()) {
+func (d *deployed) guard(life context.Context, at place, finished <-chan struct{}, grace time.Duration, idle func() bool, abort func()) {
 	look := time.NewTicker(lookForIdle)
 	defer look.Stop()
 	var late <-chan time.Time
 	for {
 		held, changed := d.app.Holding()
+		// The news of the hold and of the next place can come together.
+		leaves := held || d.app.Epoch() != at.epoch
 		switch {
-		case held && late == nil:
+		case leaves && late == nil:
 			t := time.NewTimer(grace)
 			defer t.Stop()
 			late = t.C
-		case !held:
+		case !leaves:
 			late = nil
 		}
 		select {

@@ -280,6 +280,7 @@ type worldOptions struct {
 	epoch   int64
 	routers []string // versions whose clusters are sharded
 	grace   time.Duration
+	memory  int64
 }
 
 func newWorld(t *testing.T, o worldOptions) *world {
@@ -336,7 +337,7 @@ func makeWorld(t *testing.T, o worldOptions) *world {
 
 func (w *world) config(o worldOptions) Config {
 	return Config{
-		Upstream: w.at["v1"].uri(), Grace: o.grace,
+		Upstream: w.at["v1"].uri(), Grace: o.grace, Memory: o.memory,
 		Deployments: append([]Deployment{{
 			Controllers: []string{w.controllers.server.URL}, Application: "proxy", Database: "shop",
 			Collections: map[string]string{"orders": "orders", "users": "users"}, URIs: w.uris(),

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/binary"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"golang.org/x/sync/semaphore"
 
 	"dbcontroller.dev/internal/proxy/message"
@@ -119,4 +121,34 @@ func TestMemoryIsReserved(t *testing.T) {
 		t.Fatal(err)
 	}
 	ping(t, dial(t, address))
+}
+
+// TestRepliesAreReserved: a client does not read its large reply. The reply counts, so that others of the same
+// kind have to wait instead of taking all memory. The client's end frees it.
+func TestRepliesAreReserved(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{memory: message.MaxMessage})
+	large := bsoncore.NewDocumentBuilder().AppendString("_id", strings.Repeat("x", message.MaxMessage*2/3)).Build()
+	w.at["v1"].on("find", func(command) bsoncore.Document {
+		batch := bsoncore.NewArrayBuilder().AppendDocument(large).Build()
+		found := bsoncore.NewDocumentBuilder().AppendArray("firstBatch", batch).AppendInt64("id", 0).AppendString("ns", "shop.orders").Build()
+		return bsoncore.NewDocumentBuilder().AppendDocument("cursor", found).AppendDouble("ok", 1).Build()
+	})
+	conn, memory := dial(t, w.addresses[0]), w.proxies[0].memory
+	if _, err := conn.Write(message.Message{ID: 1, Body: doc(t, `{"find":"orders",`+session+`}`)}.Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	free := func() bool {
+		if !memory.TryAcquire(message.MaxMessage / 2) {
+			return false
+		}
+		memory.Release(message.MaxMessage / 2)
+		return true
+	}
+	w.until("the reply counts", func() bool { return !free() })
+	ping(t, dial(t, w.addresses[0]))
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.until("its memory is free", free)
 }

@@ -21,6 +21,7 @@ func (p *Proxy) own(ctx context.Context, cl *peer, c command) bsoncore.Document 
 	case "ping":
 		return success()
 	case "endSessions", "refreshSessions", "startSession", "killSessions", "killAllSessions":
+		p.leave(c)
 		return p.everywhere(ctx, c)
 	}
 	return nil

@@ -19,32 +19,55 @@ func (p *Proxy) read(ctx context.Context, d *deployed, c command) bsoncore.Docum
 	}
 	watches := c.verb == "aggregate" && names.Watches(c.msg.Body)
 	var reply bsoncore.Document
+	opened := int64(0) // the cursor of the last try
 	err := d.read(ctx, func(ctx context.Context, at place) error {
+		if opened != 0 {
+			_ = p.endCursor(ctx, c, opened) // the server ends it by itself in the end
+			opened = 0
+		}
 		m := c.msg
 		var err error
 		if m.Body, err = at.names.Command(c.msg.Body); err != nil {
 			reply = failure(codeIllegalOperation, err.Error())
 			return nil
 		}
-		got, server, err := p.exchange(ctx, at.cluster, want, m)
+		want := want
+		if m, err = p.fit(&want, m); err == nil {
+			want, m, err = d.settle(at, c, want, m)
+		}
+		if err != nil {
+			reply = failure(codeIllegalOperation, err.Error())
+			return nil
+		}
+		got, server, err := p.send(ctx, at.cluster, want, m)
 		if err != nil {
 			reply = unreachable(c, err)
 			return nil
+		}
+		if want.Mode == upstream.Primary && succeeded(got) {
+			d.settled.note(at, server.time)
 		}
 		held, _ := d.app.Holding()
 		if reply, err = at.names.Reply(got, watches); err != nil {
 			return err
 		}
+		// The client gets this reply if no further try comes to an end.
+		opened = cursorOf(got)
+		p.keepCursor(got, cursor{
+			cluster: at.cluster, server: server.address, names: &at.names, moves: d, epoch: at.epoch, revision: at.revision,
+			watches: watches, hides: at.hides,
+		})
 		// Another proxy may have acknowledged a write at the next place before this read began.
 		failed := slices.Contains(movedCodes, codeOf(got))
 		if failed && p.moving(ctx, d, at) || !failed && !p.current(ctx, d, at) {
 			return again
 		}
-		// Read again until the switch is over. Then the collection has its name.
+		// Read again until the switch is over, also if it began after this read and ended before. Then the
+		// collection has its name.
+		held = held || d.app.Revision() != at.revision
 		if held && at.hides && !watches && lacking(c, got) {
 			return again
 		}
-		p.keepCursor(got, cursor{cluster: at.cluster, server: server.address, names: &at.names, moves: d, epoch: at.epoch, watches: watches})
 		return nil
 	})
 	if err != nil {
@@ -116,9 +139,13 @@ func (p *Proxy) more(ctx context.Context, c command) bsoncore.Document {
 		p.cursors.drop(id)
 		return failure(codeHostUnreachable, err.Error())
 	}
-	// A switch ends a stream by an event, which drivers take for the end that the application wants. A query
-	// can also end because its index was dropped, and keeps the server's error then.
-	if one.watches && cursorOf(reply) == 0 && one.moving() || codeOf(reply) == codePlanKilled && one.moving() {
+	// A switch ends a stream by an event, which drivers take for the end that the application wants. So does
+	// an attempt of a switch that was aborted before the client came to the event.
+	if one.watches && cursorOf(reply) == 0 && (one.moving() || succeeded(reply) && one.renamed()) {
+		return p.left(ctx, c, id, one)
+	}
+	// A query can also end because its index was dropped, and keeps the server's error then.
+	if codeOf(reply) == codePlanKilled && one.moving() {
 		return p.left(ctx, c, id, one)
 	}
 	// An error need not be the end of the cursor: the next call tells.
@@ -139,10 +166,7 @@ func (p *Proxy) more(ctx context.Context, c command) bsoncore.Document {
 // the writes of the reverse sync. No driver goes on with it by itself: the events of the new place have other
 // tokens.
 func (p *Proxy) left(ctx context.Context, c command, id int64, one cursor) bsoncore.Document {
-	p.cursors.drop(id)
-	if body, err := killOne(c, id, one); err == nil {
-		_, _, _ = p.exchange(ctx, one.cluster, upstream.Want{At: one.server}, request(body)) // it may be gone already
-	}
+	_ = p.endCursor(ctx, c, id) // it may be gone already
 	if one.watches {
 		return failure(codeStreamHistoryLost, "the data has moved, and the events before are at its former place: begin a new change stream")
 	}
@@ -157,17 +181,7 @@ func (p *Proxy) kill(ctx context.Context, c command) bsoncore.Document {
 		return failure(codeIllegalOperation, err.Error())
 	}
 	for _, id := range ids {
-		one, ok := p.cursors.get(id)
-		if !ok {
-			missing.AppendInt64(id)
-			continue
-		}
-		p.cursors.drop(id)
-		body, err := killOne(c, id, one)
-		if err == nil {
-			_, _, err = p.exchange(ctx, one.cluster, upstream.Want{At: one.server}, request(body))
-		}
-		if err != nil {
+		if err := p.endCursor(ctx, c, id); err != nil {
 			missing.AppendInt64(id)
 			continue
 		}
@@ -177,6 +191,23 @@ func (p *Proxy) kill(ctx context.Context, c command) bsoncore.Document {
 	return bsoncore.NewDocumentBuilder().
 		AppendArray("cursorsKilled", killed.Build()).AppendArray("cursorsNotFound", missing.Build()).
 		AppendArray("cursorsAlive", none).AppendArray("cursorsUnknown", none).AppendDouble("ok", 1).Build()
+}
+
+// endCursor ends a cursor at its server, and forgets it.
+func (p *Proxy) endCursor(ctx context.Context, c command, id int64) error {
+	one, ok := p.cursors.get(id)
+	if !ok {
+		return errors.New("this proxy knows no such cursor")
+	}
+	p.cursors.drop(id)
+	body, err := killOne(c, id, one)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, abortTimeout)
+	defer cancel()
+	_, _, err = p.exchange(ctx, one.cluster, upstream.Want{At: one.server}, request(body))
+	return err
 }
 
 func idsOf(body bsoncore.Document) (ids []int64, err error) {

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"maps"
+	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -57,7 +58,8 @@ func TestReadWhileRenamed(t *testing.T) {
 		"find, unknown class": {verb: "find", nothing: none, something: one, class: "none", want: 2},
 		"count":               {verb: "count", nothing: `{"n":0,"ok":1.0}`, something: `{"n":1,"ok":1.0}`, want: 2},
 		"distinct":            {verb: "distinct", rest: `"key":"a",`, nothing: `{"values":[],"ok":1.0}`, something: `{"values":[1],"ok":1.0}`, want: 2},
-		"aggregate":           {verb: "aggregate", rest: `"pipeline":[{"$facet":{}}],"cursor":{},`, nothing: one, something: one, want: 2},
+		// The second one is under way when the switch ends, and says as little as the first one.
+		"aggregate": {verb: "aggregate", rest: `"pipeline":[{"$facet":{}}],"cursor":{},`, nothing: one, something: one, want: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -67,11 +69,13 @@ func TestReadWhileRenamed(t *testing.T) {
 				w.await(w.proxies[0])
 			}
 			w.at["v1"].on(tc.verb, func(command) bsoncore.Document {
-				if len(w.at["v1"].calls(tc.verb)) == 1 {
+				switch len(w.at["v1"].calls(tc.verb)) {
+				case 1:
 					return doc(t, tc.nothing)
+				case 2:
+					w.open("v1", 1)
+					w.await(w.proxies[0])
 				}
-				w.open("v1", 1)
-				w.await(w.proxies[0])
 				return doc(t, tc.something)
 			})
 			got := w.call(0, `{"`+tc.verb+`":"orders",`+tc.rest+session+`}`)
@@ -79,6 +83,51 @@ func TestReadWhileRenamed(t *testing.T) {
 				t.Errorf("%d reads, want %d; %s", n, tc.want, json(t, got))
 			}
 		})
+	}
+}
+
+// TestReadOverAnAttempt: an attempt of a switch begins after a read and is aborted before its end. The read may have
+// met the rename, so the proxy reads again.
+func TestReadOverAnAttempt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	w.at["v1"].on("find", func(command) bsoncore.Document {
+		if len(w.at["v1"].calls("find")) > 1 {
+			return firstBatch(t, `{"_id":1}`)
+		}
+		w.hold("v1", 1)
+		w.await(w.proxies[0])
+		w.open("v1", 1)
+		w.await(w.proxies[0])
+		return firstBatch(t, "")
+	})
+	if docs, err := batchOf(w.call(0, `{"find":"orders",`+session+`}`)); err != nil || len(docs) != 1 {
+		t.Error(docs, err)
+	}
+}
+
+// TestCursorOfARepeatedRead: a read is made again at the next place. The cursor of its first try is ended at its
+// server.
+func TestCursorOfARepeatedRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	w.hold("v1", 1)
+	w.await(w.proxies[0])
+	const opened = `{"cursor":{"firstBatch":[{"_id":1}],"id":{"$numberLong":"7"},"ns":"shop.orders"},"ok":1.0}`
+	w.at["v1"].on("find", func(command) bsoncore.Document {
+		w.controllers.tell(w.place("v2", 2, pb.Location_OPEN))
+		return doc(t, opened)
+	})
+	w.at["v2"].on("find", func(command) bsoncore.Document { return doc(t, strings.Replace(opened, "7", "8", 1)) })
+	if got := w.call(0, `{"find":"orders",`+session+`}`); cursorOf(got) != 8 {
+		t.Error(json(t, got))
+	}
+	killed := w.at["v1"].calls("killCursors")
+	if len(killed) != 1 || len(w.at["v2"].calls("killCursors")) != 0 {
+		t.Fatalf("%d ended, want that of the first place", len(killed))
+	}
+	if ids, err := idsOf(killed[0].msg.Body); err != nil || len(ids) != 1 || ids[0] != 7 {
+		t.Error(ids, err)
 	}
 }
 
@@ -113,6 +162,8 @@ func TestRefusedCommands(t *testing.T) {
 		`{"dataSize":"shop.orders",` + session + `}`,
 		`{"shardCollection":"shop.orders","key":{"_id":1},"$db":"admin"}`,
 		`{"aggregate":"orders","pipeline":[],"cursor":{},"readConcern":{"level":"snapshot"},` + session + `}`,
+		`{"explain":{"aggregate":"logs","pipeline":[{"$lookup":{"from":"orders","as":"o"}}],"cursor":{}},` + session + `}`,
+		`{"explain":{"mapReduce":"orders"},` + session + `}`,
 	} {
 		wants(t, w.call(0, command), codeNotSupported)
 	}
@@ -218,7 +269,9 @@ func TestLeftCursors(t *testing.T) {
 	}{
 		"a stream during the switch": {watch, invalidated, func(w *world) { w.hold("v1", 1) }, codeStreamHistoryLost},
 		"a stream after the switch":  {watch, invalidated, func(w *world) { w.open("v2", 2) }, codeStreamHistoryLost},
-		"a stream without a switch":  {watch, invalidated, func(w *world) { w.open("v1", 1) }, 0},
+		"a stream without a switch":  {watch, invalidated, func(*world) {}, 0},
+		"a stream after an attempt":  {watch, invalidated, func(w *world) { w.hold("v1", 1); w.await(w.proxies[0]); w.open("v1", 1) }, codeStreamHistoryLost},
+		"an error after an attempt":  {watch, `{"ok":0.0,"code":43,"errmsg":"gone"}`, func(w *world) { w.open("v1", 1) }, codeCursorNotFound},
 		"a query after the switch":   {query, invalidated, func(w *world) { w.open("v2", 2) }, codeCursorNotFound},
 		"a query that the fence met": {query, `{"ok":0.0,"code":175,"errmsg":"renamed"}`, func(w *world) { w.hold("v1", 1) }, codeCursorNotFound},
 		"a query during the switch":  {query, invalidated, func(w *world) { w.hold("v1", 1) }, 0},

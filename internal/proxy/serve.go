@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"net"
 	"runtime/debug"
+	"slices"
+	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo/address"
@@ -65,7 +67,7 @@ func (p *Proxy) serve(conn net.Conn) {
 			if !ok {
 				return
 			}
-			ok = p.answer(ctx, cl, m.Message)
+			ok = p.answer(ctx, cl, m)
 			m.done()
 			if ok && p.closing.Err() == nil {
 				continue
@@ -93,7 +95,7 @@ func shakeHands(ctx context.Context, conn net.Conn) error {
 	return c.HandshakeContext(ctx)
 }
 
-// incoming is a message of a client, whose bytes count until done.
+// incoming is a message of a client, whose bytes count until done, which may be called twice.
 type incoming struct {
 	message.Message
 	done func()
@@ -107,8 +109,10 @@ const (
 	// bodyTimeout is the time in which a message must come that has begun. Its bytes are reserved
 	// meanwhile.
 	bodyTimeout = 30 * time.Second
-	// writeTimeout is the time in which a client must take a reply.
-	writeTimeout = 5 * time.Minute
+	// writeTimeout is the time in which a client must take a piece of a reply. The bytes of the reply are
+	// reserved meanwhile.
+	writeTimeout = 30 * time.Second
+	piece        = 1 << 20
 )
 
 // receive reads a message. It reserves the memory before it reads more than the header.
@@ -117,16 +121,9 @@ func (p *Proxy) receive(ctx context.Context, conn net.Conn, r io.Reader) (in inc
 	if err != nil {
 		return in, err
 	}
-	// Writes that a switch holds keep their memory. Small messages pass, such as the commits for which the
-	// switch waits; the number of connections bounds them.
-	reserved := int64(0)
-	if rest > smallMessage {
-		reserved = int64(rest)
-	}
-	if err := p.memory.Acquire(ctx, reserved); err != nil {
+	if in.done, err = p.reserve(ctx, rest); err != nil {
 		return in, err
 	}
-	in.done = func() { p.memory.Release(reserved) }
 	defer func() {
 		if err != nil {
 			in.done()
@@ -146,9 +143,23 @@ func (p *Proxy) receive(ctx context.Context, conn net.Conn, r io.Reader) (in inc
 	return in, err
 }
 
+// reserve waits until a message of some bytes fits into the memory for messages. done may be called twice.
+func (p *Proxy) reserve(ctx context.Context, size int) (done func(), err error) {
+	// Writes that a switch holds keep their memory. Small messages pass, such as the commits for which the
+	// switch waits; the number of connections bounds them.
+	if size <= smallMessage {
+		return func() {}, nil
+	}
+	reserved := min(int64(size), message.MaxMessage) // names can make a reply longer
+	if err := p.memory.Acquire(ctx, reserved); err != nil {
+		return nil, err
+	}
+	return sync.OnceFunc(func() { p.memory.Release(reserved) }), nil
+}
+
 // answer serves one message and writes the reply. It returns false if the connection is of no further use.
-func (p *Proxy) answer(ctx context.Context, cl *peer, m message.Message) bool {
-	c, err := parse(m)
+func (p *Proxy) answer(ctx context.Context, cl *peer, m incoming) bool {
+	c, err := parse(m.Message)
 	if err != nil {
 		return false
 	}
@@ -159,12 +170,23 @@ func (p *Proxy) answer(ctx context.Context, cl *peer, m message.Message) bool {
 	if c.unasked || ctx.Err() != nil {
 		return ctx.Err() == nil
 	}
-	out := message.Message{ID: p.requests.Add(1), ReplyTo: m.ID, Query: m.Query, Body: reply}
-	if cl.conn.SetWriteDeadline(time.Now().Add(writeTimeout)) != nil {
+	// Give back the request's memory first, so that commands never wait for each other's.
+	m.done()
+	done, err := p.reserve(ctx, len(reply))
+	if err != nil {
 		return false
 	}
-	_, err = cl.conn.Write(out.Append(make([]byte, 0, len(reply)+64)))
-	return err == nil
+	defer done()
+	out := message.Message{ID: p.requests.Add(1), ReplyTo: m.ID, Query: m.Query, Body: reply}
+	for left := range slices.Chunk(out.Append(make([]byte, 0, len(reply)+64)), piece) {
+		if cl.conn.SetWriteDeadline(time.Now().Add(writeTimeout)) != nil {
+			return false
+		}
+		if _, err := cl.conn.Write(left); err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // safely serves a command. A fault of the proxy ends one connection, and not those of all clients. Then the
@@ -214,6 +236,7 @@ func (p *Proxy) handle(ctx context.Context, cl *peer, c command) bsoncore.Docume
 type from struct {
 	address address.Address
 	sharded bool
+	time    bsoncore.Document // the $clusterTime in its reply; nil: none
 }
 
 // request is a message with this body.
@@ -226,6 +249,11 @@ func (p *Proxy) exchange(ctx context.Context, cluster *upstream.Cluster, want up
 	if err != nil {
 		return nil, from{}, err
 	}
+	return p.send(ctx, cluster, want, m)
+}
+
+// send is exchange for a message that fits already.
+func (p *Proxy) send(ctx context.Context, cluster *upstream.Cluster, want upstream.Want, m message.Message) (bsoncore.Document, from, error) {
 	conn, err := cluster.Conn(ctx, want)
 	if err != nil {
 		return nil, from{}, err
@@ -242,6 +270,9 @@ func (p *Proxy) exchange(ctx context.Context, cluster *upstream.Cluster, want up
 		return nil, from{}, err
 	}
 	server := from{address: conn.Address(), sharded: conn.Server().Kind == description.ServerKindMongos}
+	if v, err := reply.Body.LookupErr("$clusterTime"); err == nil {
+		server.time, _ = v.DocumentOK()
+	}
 	body, err := p.untimed(reply.Body)
 	if err == nil {
 		body, err = unelected(body)

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -45,6 +46,9 @@ func (t *transaction) finish() {
 type transactions struct {
 	mu sync.Mutex
 	of map[string]*transaction // by session
+	// most is the number of sessions above which ended transactions are looked for. Below
+	// mostTransactions: that.
+	most int
 }
 
 // mostTransactions bounds the sessions whose ended transactions are known.
@@ -62,7 +66,7 @@ func (ts *transactions) begin(session string, t *transaction) (before *transacti
 		return before, false
 	}
 	ts.of[session] = t
-	if len(ts.of) > mostTransactions {
+	if len(ts.of) > max(ts.most, mostTransactions) {
 		for s, one := range ts.of {
 			if one.mu.TryLock() {
 				// No switch waits for a transaction over collections that do not move. Its server has ended it.
@@ -74,8 +78,24 @@ func (ts *transactions) begin(session string, t *transaction) (before *transacti
 				one.mu.Unlock()
 			}
 		}
+		// If all are live, not each further one costs a look at all others.
+		ts.most = len(ts.of) * 11 / 10
 	}
 	return before, true
+}
+
+// latest returns the latest transaction of a session; nil: none is known.
+func (ts *transactions) latest(session string) *transaction {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	return ts.of[session]
+}
+
+// all returns the latest transactions of all sessions.
+func (ts *transactions) all() []*transaction {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	return slices.Collect(maps.Values(ts.of))
 }
 
 func (ts *transactions) get(session string, number int64) *transaction {
@@ -263,6 +283,40 @@ func (p *Proxy) sendAbort(t *transaction) {
 	ctx, cancel := context.WithTimeout(p.life, abortTimeout)
 	defer cancel()
 	_, _, _ = p.exchange(ctx, t.at.cluster, upstream.Want{At: t.server}, request(t.abort))
+}
+
+// leave aborts the transactions of sessions that end. Otherwise a switch would wait for them.
+func (p *Proxy) leave(c command) {
+	var ended []*transaction
+	switch c.verb {
+	case "endSessions", "killSessions":
+		ids, err := c.sequence(c.verb)
+		if err != nil {
+			return // the server refuses it
+		}
+		for _, one := range ids {
+			if session, ok := sessionOf(one); ok {
+				ended = append(ended, p.transactions.latest(session))
+			}
+		}
+		if len(ids) > 0 || c.verb == "endSessions" {
+			break
+		}
+		fallthrough // those of the login, which is that of the proxy
+	case "killAllSessions":
+		ended = p.transactions.all()
+	}
+	for _, t := range ended {
+		if t == nil {
+			continue
+		}
+		t.cancel()
+		t.mu.Lock()
+		if !t.ended {
+			p.giveUp(t)
+		}
+		t.mu.Unlock()
+	}
 }
 
 // abortOf returns the command that aborts the transaction of another command.

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -258,5 +259,75 @@ func TestEndedTransaction(t *testing.T) {
 	<-w.controllers.acks
 	if got := w.call(0, commit); !labelled(got, labelTransient) {
 		t.Error(json(t, got))
+	}
+}
+
+// TestTransactionMissesTheHold: the news of a hold and of the next place come together. A transaction at the former
+// place is aborted all the same.
+func TestTransactionMissesTheHold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{grace: time.Nanosecond})
+	w.at["v1"].on("insert", ok(t))
+	w.call(0, insertFirst)
+	began := time.Now()
+	w.open("v2", 2)
+	w.until("the transaction is aborted", func() bool { return len(w.at["v1"].calls("abortTransaction")) == 1 })
+	if time.Since(began) > longestIdle-lookForIdle {
+		t.Error("it was aborted because it was idle")
+	}
+	if got := w.call(0, commit); !labelled(got, labelTransient) {
+		t.Error(json(t, got))
+	}
+}
+
+// TestEndedSessions: a session ends with an open transaction. No switch waits for that.
+func TestEndedSessions(t *testing.T) {
+	t.Parallel()
+	const id = `{"id":{"$binary":{"base64":"AAAAAAAAAAAAAAAAAAAAAQ==","subType":"04"}}}`
+	for command, ends := range map[string]bool{
+		`{"endSessions":[` + id + `],"$db":"admin"}`:     true,
+		`{"killSessions":[` + id + `],"$db":"admin"}`:    true,
+		`{"killSessions":[],"$db":"admin"}`:              true,
+		`{"killAllSessions":[],"$db":"admin"}`:           true,
+		`{"endSessions":[],"$db":"admin"}`:               false,
+		`{"refreshSessions":[` + id + `],"$db":"admin"}`: false,
+		`{"endSessions":[{"id":{"$binary":{"base64":"AAAAAAAAAAAAAAAAAAAAAg==","subType":"04"}}}],"$db":"admin"}`: false,
+	} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, worldOptions{grace: time.Hour})
+			w.at["v1"].on("insert", ok(t))
+			w.call(0, insertFirst)
+			w.call(0, command)
+			if n := len(w.at["v1"].calls("abortTransaction")); n != map[bool]int{true: 1, false: 0}[ends] {
+				t.Errorf("%d aborts", n)
+			}
+			if !ends {
+				if got := w.call(0, commit); !succeeded(got) {
+					t.Error(json(t, got))
+				}
+				return
+			}
+			w.hold("v1", 1)
+			<-w.controllers.acks
+		})
+	}
+}
+
+// TestManyLiveTransactions: beyond the bound not each further transaction costs a look at all others.
+func TestManyLiveTransactions(t *testing.T) {
+	t.Parallel()
+	var ts transactions
+	// Each one here is live. A look finds its lock free, and then its state.
+	looked := 0
+	for i := range mostTransactions + 1000 {
+		before := ts.most
+		ts.begin(fmt.Sprint(i), &transaction{number: 1, deployed: &deployed{}})
+		if ts.most != before {
+			looked++
+		}
+	}
+	if looked != 1 {
+		t.Errorf("%d looks at all transactions, want 1", looked)
 	}
 }

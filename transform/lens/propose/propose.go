@@ -176,6 +176,21 @@ func (d *drafter) remark(text string) {
 	d.ops = append(d.ops, "  # "+strings.Join(strings.Fields(text), " "))
 }
 
+// converted adds the operations that convert a field, if any.
+func (d *drafter) converted(field string, fits []*way) {
+	if len(fits) == 0 {
+		return
+	}
+	ops, comment := describe(field, fits)
+	for i, op := range ops {
+		if i < len(ops)-1 {
+			d.op(op, "")
+		} else {
+			d.op(op, comment)
+		}
+	}
+}
+
 // moved finds fields whose values moved to another field, perhaps with another type.
 func (d *drafter) moved() {
 	var left []string
@@ -207,9 +222,7 @@ func (d *drafter) moved() {
 			op = fmt.Sprintf("move: {from: %s, to: %s}", quote(best.from), quote(q))
 		}
 		d.op(op, comment)
-		if best.convert != "" {
-			d.op(fmt.Sprintf("convert: {field: %s, %s}", quote(q), best.convert), "")
-		}
+		d.converted(q, best.ways)
 		// A field can have moved to one place only.
 		d.old = slices.DeleteFunc(d.old, func(p string) bool { return p == best.from })
 	}
@@ -219,10 +232,10 @@ func (d *drafter) moved() {
 // change is a possible change of one field to another.
 type change struct {
 	from     string
-	convert  string // the keys of convert; empty: the values are equal
-	table    map[string]string
-	both     int // number of records with both fields
-	distinct int // number of distinct values
+	ways     []*way            // conversions that explain all records; nil: the values are equal, or table explains them
+	table    map[string]string // set if neither equal values nor a conversion explain the change
+	both     int               // number of records with both fields
+	distinct int               // number of distinct values
 }
 
 // score prefers fields with the same name, and then equal values.
@@ -231,7 +244,7 @@ func (c change) score(to string) int {
 	if last(c.from) == last(to) {
 		s += 4
 	}
-	if c.convert == "" {
+	if len(c.ways) == 0 {
 		s += 2
 	}
 	if c.distinct > 1 {
@@ -243,10 +256,11 @@ func (c change) score(to string) int {
 func last(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
 
 // compare reports whether a field became another in all records. Each record must have both fields
-// or neither, with an equal value or the result of one conversion.
+// or neither, with an equal value, or the result of one conversion, or that of one table.
 func (d *drafter) compare(p, q string) (change, bool) {
 	c := change{from: p}
 	values, table := map[string]bool{}, map[string]string{}
+	equal, fits := true, allWays()
 	for _, x := range d.pairs {
 		was, had := x.was[p]
 		is, has := x.is[q]
@@ -258,65 +272,48 @@ func (d *drafter) compare(p, q string) (change, bool) {
 		}
 		c.both++
 		values[was.String()] = true
-		if was.Equal(is) {
-			if c.convert != "" {
-				return c, false
+		same := was.Equal(is)
+		equal = equal && same
+		// Operations leave null as it is.
+		if !same || was.Type != bson.TypeNull {
+			fits = remaining(fits, was, is)
+			if table != nil && !enter(table, was, is) {
+				table = nil
 			}
-			// A later value may need a table, which then has equal entries too.
-			if was.Type == bson.TypeString {
-				table[textOf(was)] = textOf(is)
-			}
-			continue
 		}
-		if how, ok := conversion(was, is); ok && (c.convert == how || c.both == 1 && len(table) == 0) {
-			c.convert = how
-			continue
-		}
-		if was.Type != bson.TypeString || is.Type != bson.TypeString || c.convert != "" {
+		if !equal && len(fits) == 0 && table == nil {
 			return c, false
 		}
-		// One old value with two new values is no table.
-		if to, known := table[textOf(was)]; known && to != textOf(is) || len(table) > maxTable {
-			return c, false
-		}
-		table[textOf(was)] = textOf(is)
-		c.table = table
 	}
 	c.distinct = len(values)
-	if c.table != nil {
-		c.table = table
+	switch {
+	case equal:
+	case len(fits) > 0:
+		c.ways = fits
+	default:
 		back := map[string]bool{}
 		for _, to := range table {
 			back[to] = true
 		}
-		if len(back) != len(table) || len(table) > maxTable || c.both < 2*len(table) {
+		if len(back) != len(table) || c.both < 2*len(table) {
 			return c, false // irreversible, or nearly one entry for each record
 		}
+		c.table = table
 	}
 	return c, c.both > 0
 }
 
-// conversion returns the keys of a convert that turns one value into the other.
-func conversion(was, is bson.RawValue) (string, bool) {
-	from, to := lens.TypeName(was.Type), lens.TypeName(is.Type)
-	if from == to {
-		return "", false
+// enter puts two strings into a table. It returns false if they do not fit into it.
+func enter(table map[string]string, was, is bson.RawValue) bool {
+	if was.Type != bson.TypeString || is.Type != bson.TypeString {
+		return false
 	}
-	text := fmt.Sprintf("from: %s, to: %s", from, to)
-	doc := func(v bson.RawValue) bson.Raw {
-		raw, err := bson.Marshal(bson.D{{Key: "v", Value: v}})
-		if err != nil {
-			return nil
-		}
-		return raw
+	// One old value with two new values is no table.
+	if to, known := table[textOf(was)]; known && to != textOf(is) {
+		return false
 	}
-	// Let the lens convert the value, so that both agree on the rules.
-	l, err := lens.Parse("draft.yaml", []byte("operations:\n  - convert: {field: v, "+text+"}\n"))
-	if err != nil {
-		return "", false
-	}
-	out, err := l.Up(doc(was), nil)
-	return text, err == nil && bson.Raw(out).Lookup("v").Equal(is)
+	table[textOf(was)] = textOf(is)
+	return len(table) <= maxTable
 }
 
 // separators lists the separators to try.
@@ -410,8 +407,8 @@ func (d *drafter) kept() {
 		}
 		c, ok := d.compare(p, p)
 		switch {
-		case ok && c.convert != "":
-			d.op(fmt.Sprintf("convert: {field: %s, %s}", quote(p), c.convert), "")
+		case ok && len(c.ways) > 0:
+			d.converted(p, c.ways)
 		case ok && c.table != nil:
 			var entries []string
 			for _, from := range slices.Sorted(maps.Keys(c.table)) {

@@ -53,6 +53,37 @@ func TestLens(t *testing.T) {
 		"renamed, of another type": {
 			[]string{`{"_id":1,"size":5}`, `{"_id":2,"size":7}`}, []string{`{"_id":1,"bytes":{"$numberLong":"5"}}`, `{"_id":2,"bytes":{"$numberLong":"7"}}`},
 			[]string{"- rename: {from: size, to: bytes}", "- convert: {field: bytes, from: int, to: long}"}, true},
+		"an epoch became a date": {
+			[]string{`{"_id":1,"t":{"$numberLong":"1767225600"}}`, `{"_id":2,"t":null}`},
+			[]string{`{"_id":1,"t":{"$date":"2026-01-01T00:00:00Z"}}`, `{"_id":2,"t":null}`},
+			[]string{"- convert: {field: t, from: epoch, to: date}"}, true},
+		"a time of JavaScript became a date, under another name": {
+			[]string{`{"_id":1,"t":{"$numberDouble":"1767225600001"}}`, `{"_id":2,"t":0}`},
+			[]string{`{"_id":1,"at":{"$date":"2026-01-01T00:00:00.001Z"}}`, `{"_id":2,"at":{"$date":"1970-01-01T00:00:00Z"}}`},
+			[]string{"- rename: {from: t, to: at}", "- convert: {field: at, from: number, to: long}", "- convert: {field: at, from: epochMillis, to: date}"}, true},
+		"a text became a date": {
+			[]string{`{"_id":1,"t":"2026-01-01T00:00:00Z"}`}, []string{`{"_id":1,"t":{"$date":"2026-01-01T00:00:00Z"}}`},
+			[]string{"- convert: {field: t, from: rfc3339, to: date}"}, true},
+		"a date became an epoch": {
+			[]string{`{"_id":1,"t":{"$date":"2026-01-01T00:00:00.001Z"}}`, `{"_id":2,"t":{"$date":"2026-01-01T00:00:01Z"}}`},
+			[]string{`{"_id":1,"t":{"$numberLong":"1767225600"}}`, `{"_id":2,"t":{"$numberLong":"1767225601"}}`},
+			[]string{"- convert: {field: t, from: date, to: epoch, rounding: seconds} # the dates have milliseconds, which an epoch cannot hold"}, true},
+		"seconds became milliseconds": {
+			[]string{`{"_id":1,"t":{"$numberLong":"5"}}`}, []string{`{"_id":1,"t":{"$numberLong":"5000"}}`},
+			[]string{"- convert: {field: t, from: epoch, to: epochMillis}"}, true},
+		"two meanings": {
+			[]string{`{"_id":1,"t":{"$numberLong":"0"}}`}, []string{`{"_id":1,"t":{"$date":"1970-01-01T00:00:00Z"}}`},
+			[]string{"- convert: {field: t, from: epoch, to: date} # the samples also fit from: epochMillis, to: date"}, true},
+		"a number of several types became a text": {
+			[]string{`{"_id":1,"size":5}`, `{"_id":2,"size":5.5}`}, []string{`{"_id":1,"size":"5"}`, `{"_id":2,"size":"5.5"}`},
+			[]string{"- convert: {field: size, from: number, to: string}"}, true},
+		"a text became a number": {
+			[]string{`{"_id":1,"size":"5"}`, `{"_id":2,"size":"7"}`}, []string{`{"_id":1,"size":5}`, `{"_id":2,"size":7}`},
+			[]string{"- convert: {field: size, from: string, to: int}"}, true},
+		"a number of several types became one type, and some were that": {
+			[]string{`{"_id":1,"size":5}`, `{"_id":2,"size":{"$numberLong":"6"}}`, `{"_id":3,"size":{"$numberDouble":"7.0"}}`},
+			[]string{`{"_id":1,"size":{"$numberLong":"5"}}`, `{"_id":2,"size":{"$numberLong":"6"}}`, `{"_id":3,"size":{"$numberLong":"7"}}`},
+			[]string{"- convert: {field: size, from: number, to: long}"}, true},
 		"called otherwise": {
 			[]string{`{"_id":1,"p":"opt"}`, `{"_id":2,"p":"req"}`, `{"_id":3,"p":"opt"}`, `{"_id":4,"p":"req"}`},
 			[]string{`{"_id":1,"p":"normal"}`, `{"_id":2,"p":"req"}`, `{"_id":3,"p":"normal"}`, `{"_id":4,"p":"req"}`},
@@ -124,6 +155,8 @@ func TestDraftsAlwaysParse(t *testing.T) {
 	name := rapid.SampledFrom([]string{"a", "b", "c.d", "on", "x y", "é", "$x", "", "_id2", "l\nlens: 9\nm: n"})
 	value := rapid.OneOf(rapid.Just[any](nil), rapid.Map(rapid.Int32Range(0, 3), func(i int32) any { return i }),
 		rapid.Map(rapid.SampledFrom([]string{"x", "y/z", "a: b", "#", "\n"}), func(s string) any { return s }),
+		rapid.Map(rapid.Int64Range(0, 2), func(i int64) any { return i }), rapid.Map(rapid.Int64Range(0, 2), func(i int64) any { return bson.DateTime(i * 1000) }),
+		rapid.SampledFrom([]any{0.0, 1.0, 1.5, "1970-01-01T00:00:01Z", "1"}),
 		rapid.Just[any](bson.A{int32(1)}), rapid.Just[any](bson.D{{Key: "k", Value: "v"}, {Key: "l", Value: int64(1)}}))
 	rapid.Check(t, func(t *rapid.T) {
 		sample := func(label string) (out []bson.Raw) {
@@ -174,6 +207,30 @@ func TestDamagedText(t *testing.T) {
 		}
 		if _, err := propose.Lens("old", "new", []bson.Raw{record("s")}, []bson.Raw{doc}); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// BenchmarkLens compares as many fields as are allowed, all of different names.
+func BenchmarkLens(b *testing.B) {
+	sample := func(prefix string) (out []bson.Raw) {
+		for i := range int32(50) {
+			doc := bson.D{{Key: "_id", Value: i}}
+			for f := range int64(400) {
+				doc = append(doc, bson.E{Key: fmt.Sprint(prefix, f), Value: f + int64(i)})
+			}
+			raw, err := bson.Marshal(doc)
+			if err != nil {
+				b.Fatal(err)
+			}
+			out = append(out, raw)
+		}
+		return out
+	}
+	old, now := sample("a"), sample("b")
+	for b.Loop() {
+		if _, err := propose.Lens("k", "k", old, now); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

@@ -1,17 +1,22 @@
-// Package propose drafts a lens from two samples: records of an old version, and the same records
-// in a new version. A lens is a transformer in YAML that converts records of one version to the
-// other and back. The package recognizes moved and renamed fields, values with another type or
-// spelling, split and joined strings, and added and removed fields. The command 'dbcontroller lens
-// init' uses it.
+// Package propose drafts a lens, which is a transformer in YAML that converts records of one version
+// to the other and back. It drafts from one of two sources:
 //
-// A draft always parses. Its comments mark every uncertain operation. The package runs the draft
-// over the samples, and lists the fields that it does not explain. A person must review the draft:
-// two fields with the same values by accident look like a renamed field. The package does not
-// propose keys of another form, further kinds, or changes within lists.
+//   - samples (Lens): records of an old version, and the same records in a new version. It
+//     recognizes moved and renamed fields, values with another type or spelling, split and joined
+//     strings, and added and removed fields. It runs the draft over the samples, and lists the
+//     fields that it does not explain.
+//   - the protos of two API versions (Proto, Resources, Messages), for services that store their
+//     messages as documents. Stub drafts the Go code of such a service.
+//
+// The command 'dbcontroller lens init' uses it.
+//
+// A draft always parses. Its comments mark every uncertain operation. A person must review the
+// draft: two fields with the same values by accident look like a renamed field. Samples give no
+// keys of another form, further kinds, or changes within lists.
 //
 // It is not for users and may change with any version.
 //
-// Begin with the function Lens.
+// Begin with the functions Lens and Messages.
 package propose
 
 import (
@@ -55,6 +60,7 @@ type drafter struct {
 	old, now []string // paths that only one version has
 	both     []string
 	ops      []string // lines of YAML
+	items    bool     // ops are for the items of a list or map
 	unsure   int
 }
 
@@ -160,7 +166,11 @@ func flatten(path string, doc bson.Raw, into map[string]bson.RawValue) {
 // op adds an operation. If it does not parse, op adds a comment instead.
 func (d *drafter) op(text, comment string) {
 	// Test each operation alone, so that one bad name does not spoil the draft.
-	if _, err := lens.Parse("draft.yaml", []byte("operations:\n  - "+text+"\n")); err != nil {
+	alone := text
+	if d.items {
+		alone = "each: {field: v, operations: [" + text + "]}"
+	}
+	if _, err := lens.Parse("draft.yaml", []byte("operations:\n  - "+alone+"\n")); err != nil {
 		d.remark("not possible: " + text)
 		return
 	}
@@ -316,83 +326,6 @@ func enter(table map[string]string, was, is bson.RawValue) bool {
 	return len(table) <= maxTable
 }
 
-// separators lists the separators to try.
-var separators = []string{"/", ", ", ",", ":", "|", " - ", "-", "_", "@", " "}
-
-// split finds strings that became two or three fields.
-func (d *drafter) split() {
-	for _, p := range slices.Clone(d.old) {
-		if to, sep, ok := d.parts(p, func(x pair) map[string]bson.RawValue { return x.was }, d.now, func(x pair) map[string]bson.RawValue { return x.is }); ok {
-			d.op(fmt.Sprintf("split: {field: %s, to: [%s], separator: %s}", quote(p), strings.Join(quoted(to), ", "), literal(sep)), "")
-			d.old = slices.DeleteFunc(d.old, func(o string) bool { return o == p })
-			d.now = slices.DeleteFunc(d.now, func(q string) bool { return slices.Contains(to, q) })
-		}
-	}
-}
-
-// joined finds strings that two or three fields became.
-func (d *drafter) joined() {
-	for _, q := range slices.Clone(d.now) {
-		if from, sep, ok := d.parts(q, func(x pair) map[string]bson.RawValue { return x.is }, d.old, func(x pair) map[string]bson.RawValue { return x.was }); ok {
-			d.op(fmt.Sprintf("join: {fields: [%s], to: %s, separator: %s}", strings.Join(quoted(from), ", "), quote(q), literal(sep)), "")
-			d.now = slices.DeleteFunc(d.now, func(n string) bool { return n == q })
-			d.old = slices.DeleteFunc(d.old, func(p string) bool { return slices.Contains(from, p) })
-		}
-	}
-}
-
-// parts finds the fields of the other version with the parts of a string, in order.
-func (d *drafter) parts(whole string, here func(pair) map[string]bson.RawValue, among []string, there func(pair) map[string]bson.RawValue) (fields []string, separator string, ok bool) {
-	for _, sep := range separators {
-		var candidates [][]string // by part
-		seen := 0
-		for _, x := range d.pairs {
-			v, has := here(x)[whole]
-			if !has {
-				continue
-			}
-			text, is := v.StringValueOK()
-			pieces := strings.Split(text, sep)
-			if !is || len(pieces) < 2 || len(pieces) > 3 || candidates != nil && len(pieces) != len(candidates) {
-				// A string with another number of parts rules out this separator.
-				candidates = nil
-				seen = 0
-				break
-			}
-			if candidates == nil {
-				candidates = make([][]string, len(pieces))
-				for i := range candidates {
-					// At first every field is a candidate for every part. Each record removes some.
-					candidates[i] = slices.Clone(among)
-				}
-			}
-			seen++
-			for i, piece := range pieces {
-				candidates[i] = slices.DeleteFunc(candidates[i], func(q string) bool {
-					// A candidate must hold the part in every record.
-					v, has := there(x)[q]
-					s, is := v.StringValueOK()
-					return !has || !is || s != piece
-				})
-			}
-		}
-		fields = nil
-		for _, c := range candidates {
-			// A field can hold only one part.
-			c = slices.DeleteFunc(slices.Clone(c), func(q string) bool { return slices.Contains(fields, q) })
-			if len(c) == 0 {
-				fields = nil
-				break
-			}
-			fields = append(fields, c[0])
-		}
-		if seen > 0 && len(fields) > 1 {
-			return fields, sep, true
-		}
-	}
-	return nil, "", false
-}
-
 // kept looks for changed values in fields of both versions.
 func (d *drafter) kept() {
 	for _, p := range d.both {
@@ -459,9 +392,9 @@ func (d *drafter) gone() {
 	}
 }
 
-// draft writes the lens, runs it over the samples and lists the unexplained fields.
-func (d *drafter) draft(from, to string) (*Draft, error) {
-	head := fmt.Sprintf("lens: 1\nkinds: {from: %s, to: %s}\n", quote(from), quote(to))
+// text writes the lens, and parses it. head stands between its kinds and its operations.
+func (d *drafter) text(from, to, head string) (string, *lens.Lens, error) {
+	head = fmt.Sprintf("lens: 1\nkinds: {from: %s, to: %s}\n", quote(from), quote(to)) + head
 	body := "operations: []\n"
 	if slices.ContainsFunc(d.ops, func(l string) bool { return strings.HasPrefix(l, "  - ") }) {
 		body = "operations:\n" + strings.Join(d.ops, "\n") + "\n"
@@ -473,9 +406,18 @@ func (d *drafter) draft(from, to string) (*Draft, error) {
 		// Operations that parse alone may conflict with each other. Then propose them as a comment.
 		body = "operations: []\n  # These do not go together (" + strings.Join(strings.Fields(err.Error()), " ") + "):\n" + strings.ReplaceAll(strings.Join(d.ops, "\n"), "  - ", "  # - ") + "\n"
 		if l, err = lens.Parse("draft.yaml", []byte(head+body)); err != nil {
-			return nil, err
+			return "", nil, err
 		}
 		d.unsure++
+	}
+	return head + body, l, nil
+}
+
+// draft writes the lens, runs it over the samples and lists the unexplained fields.
+func (d *drafter) draft(from, to string) (*Draft, error) {
+	text, l, err := d.text(from, to, "")
+	if err != nil {
+		return nil, err
 	}
 	out := &Draft{Pairs: len(d.pairs), Unsure: d.unsure}
 	failed, differ := 0, map[string]int{}
@@ -511,6 +453,6 @@ func (d *drafter) draft(from, to string) (*Draft, error) {
 		// Users chose the names of fields: a line break in one must not end the comment.
 		tail += fmt.Sprintf("# Not explained: %s, in %d of them.\n", strings.Join(strings.Fields(path), " "), differ[path])
 	}
-	out.Text = []byte(tail + head + body)
+	out.Text = []byte(tail + text)
 	return out, nil
 }

@@ -110,6 +110,10 @@ lint: ## Check format, go vet, staticcheck and more, by golangci-lint.
 release: ## Make archives, checksums and lists of modules in dist/: make release VERSION=v1.2.3.
 	@VERSION='$(VERSION)' scripts/release
 
+.PHONY: image
+image: ## Make the container image in dist/, for docker load: make image VERSION=v1.2.3.
+	@VERSION='$(VERSION)' PLATFORMS='linux/amd64 linux/arm64' scripts/release
+
 # Each tool says so when it cannot run; findings of those that do are errors.
 .PHONY: audit
 audit: ## Look for known vulnerabilities and suspicious code.

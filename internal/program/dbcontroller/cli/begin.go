@@ -11,6 +11,7 @@ import (
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller.dev/internal/base/printable"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
 func beginCommand() *cobra.Command {
@@ -28,10 +29,10 @@ func beginCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if target == "" {
-				return usage("no version given: use --target-version, e.g. --target-version v2")
+				return exit.Usagef("no version given: use --target-version, e.g. --target-version v2")
 			}
 			if shards < 0 {
-				return usage("--total-shards-count %d: give the ring size of the deployment, or omit the flag", shards)
+				return exit.Usagef("--total-shards-count %d: give the ring size of the deployment, or omit the flag", shards)
 			}
 			steps, err := a.upgrade(cmd, p, pace, &dbv1.BeginUpgradeRequest{TargetVersion: target, TotalShardsCount: shards})
 			if err != nil {
@@ -92,15 +93,15 @@ func rollbackCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// Reject flag combinations before any call, so that a wrong command line changes nothing.
 			if accept && !snapshot {
-				return usage("--accept-loss: without --to-snapshot nothing is lost: omit the flag")
+				return exit.Usagef("--accept-loss: without --to-snapshot nothing is lost: omit the flag")
 			}
 			switch {
 			case confirm != "" && !accept:
-				return usage("--confirm: give it together with --accept-loss")
+				return exit.Usagef("--confirm: give it together with --accept-loss")
 			case noController && (!snapshot || alone.config == ""):
-				return usage("--offline: give --to-snapshot and --config FILE with it")
+				return exit.Usagef("--offline: give --to-snapshot and --config FILE with it")
 			case !noController && (alone.config != "" || alone.newLost):
-				return usage("--config and --new-database-lost: give them only with --offline; a controller has its own configuration")
+				return exit.Usagef("--config and --new-database-lost: give them only with --offline; a controller has its own configuration")
 			case noController:
 				alone.accept, alone.confirm, alone.dryRun, alone.by, alone.say = accept, confirm, a.dryRun, a.who(), cmd.ErrOrStderr()
 				return alone.run(cmd.Context())
@@ -119,7 +120,7 @@ func rollbackCommand() *cobra.Command {
 			last := now.GetLastSwitch()
 			switch {
 			case last == nil:
-				return refused("rollback: no switch was made yet")
+				return exit.Refusedf("rollback: no switch was made yet")
 			// A repeated rollback after the switch back must succeed without starting the opposite
 			// upgrade.
 			case last.GetBack():
@@ -127,7 +128,7 @@ func rollbackCommand() *cobra.Command {
 				return a.answer(cmd, now, false)
 			// Reverse sync has kept the old version current. Its snapshot would only lose data.
 			case snapshot && now.GetReverseSync().GetEnabled():
-				return refused("rollback: %s follows %s: use rollback without --to-snapshot, so that nothing is lost; if the database of %s is lost, see docs/break-glass.md", last.GetFromVersion(), last.GetToVersion(), last.GetToVersion())
+				return exit.Refusedf("rollback: %s follows %s: use rollback without --to-snapshot, so that nothing is lost; if the database of %s is lost, see docs/break-glass.md", last.GetFromVersion(), last.GetToVersion(), last.GetToVersion())
 			// Count the loss and ask for the confirmation before the upgrade begins, never during
 			// it.
 			case snapshot && now.GetUpgradeState() == nil:
@@ -186,7 +187,7 @@ func (a *asker) loss(cmd *cobra.Command, accept bool, confirm string) error {
 		if want != "" {
 			flags += " --confirm " + want
 		}
-		return refused("rollback: the rollback to the snapshot loses %s%s: to accept that, give %s", numbers, doubts(confirm, r.GetConfirmLacks()), flags)
+		return exit.Refusedf("rollback: the rollback to the snapshot loses %s%s: to accept that, give %s", numbers, doubts(confirm, r.GetConfirmLacks()), flags)
 	}
 	// Accepted. Still print the loss, for the log of the operator.
 	fmt.Fprintln(cmd.ErrOrStderr(), "will lose: "+printable.Line(numbers))
@@ -211,7 +212,7 @@ func createCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if ring < 0 {
-				return usage("--ring-size %d: give the number of shards, or leave it out", ring)
+				return exit.Usagef("--ring-size %d: give the number of shards, or leave it out", ring)
 			}
 			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, _ *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
 				res, err := api.CreateDeployment(ctx, connect.NewRequest(&dbv1.CreateDeploymentRequest{

@@ -9,6 +9,7 @@ import (
 
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/internal/engine/collections"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lens"
 )
@@ -24,7 +25,7 @@ func carries(k config.Kind, l *lens.Lens) (map[string]collections.Carry, error) 
 	}, Back: func(made record.Shape) (record.Shape, error) { return carriedBack(made, l) }}}
 	for name, specs := range k.Indexes {
 		if !slices.Contains(made, name) {
-			return nil, usage("kinds: indexes of %s: the lens of the kind with from: %s does not make this kind; it makes %s", name, k.From, strings.Join(made, ", "))
+			return nil, exit.Usagef("kinds: indexes of %s: the lens of the kind with from: %s does not make this kind; it makes %s", name, k.From, strings.Join(made, ", "))
 		}
 		indexes, err := declared(name, specs)
 		if err != nil {
@@ -101,7 +102,7 @@ func declared(kind string, specs []string) ([]bson.Raw, error) {
 	for _, text := range specs {
 		var spec bson.D
 		if err := bson.UnmarshalExtJSON([]byte(text), false, &spec); err != nil {
-			return nil, usage("kinds: indexes of %s: %s: %w", kind, text, err)
+			return nil, exit.Usagef("kinds: indexes of %s: %s: %w", kind, text, err)
 		}
 		// Complete the specification as the server does, so that it equals the stored index.
 		at := func(name string) int { return slices.IndexFunc(spec, func(e bson.E) bool { return e.Key == name }) }
@@ -118,7 +119,7 @@ func declared(kind string, specs []string) ([]bson.Raw, error) {
 		}
 		raw, err := bson.Marshal(spec)
 		if err != nil {
-			return nil, usage("kinds: indexes of %s: %s: %w", kind, text, err)
+			return nil, exit.Usagef("kinds: indexes of %s: %s: %w", kind, text, err)
 		}
 		out = append(out, raw)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"dbcontroller.dev/appclient/client"
 	"dbcontroller.dev/internal/base/printable"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
 // resolveTimeout limits the check whether a change with a lost answer was made.
@@ -39,7 +40,7 @@ func (ch change[S]) make(ctx context.Context, c *connection, say io.Writer) (ans
 	}
 	const again = "'dbcontroller history' shows the outcome; it is safe to repeat the command"
 	if ctx.Err() != nil {
-		return nil, false, failedf(exitUnknown, "interrupted before the controller answered, so the change may have been made: %s", again)
+		return nil, false, exit.Errorf(exit.Unknown, "interrupted before the controller answered, so the change may have been made: %s", again)
 	}
 	fmt.Fprintf(say, "the answer was lost (%s): asking for the outcome\n", printable.Line(c.explain(err).Error()))
 	// A dry run may be repeated at another controller, unlike the change.
@@ -48,10 +49,10 @@ func (ch change[S]) make(ctx context.Context, c *connection, say io.Writer) (ans
 	now, failed := ch.dry(asking)
 	switch {
 	case failed != nil:
-		return nil, false, failedf(exitUnknown, "the outcome is unknown: the answer was lost and the controllers at %s did not report it (%s): %s", c.address(), c.explain(failed), again)
+		return nil, false, exit.Errorf(exit.Unknown, "the outcome is unknown: the answer was lost and the controllers at %s did not report it (%s): %s", c.address(), c.explain(failed), again)
 	// "Not done yet" proves nothing: the first request may still be on its way.
 	case !ch.done(now.Msg):
-		return nil, false, failedf(exitUnknown, "the outcome is unknown: the answer was lost and the change is not made yet: %s", again)
+		return nil, false, exit.Errorf(exit.Unknown, "the outcome is unknown: the answer was lost and the change is not made yet: %s", again)
 	}
 	fmt.Fprintln(say, "the change is made")
 	return now.Msg, true, nil

@@ -13,6 +13,7 @@ import (
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/access/accesstest"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
 // fickle is a controller that loses the answers of changes.
@@ -53,12 +54,12 @@ func TestAChangeWhoseAnswerIsLost(t *testing.T) {
 	for _, tc := range []struct {
 		name        string
 		does, hangs bool
-		want        exit
+		want        exit.Status
 	}{
-		{"broken off, done", true, false, exitDone},
-		{"broken off, not done", false, false, exitUnknown},
-		{"no answer in time, done", true, true, exitDone},
-		{"no answer in time, not done", false, true, exitUnknown},
+		{"broken off, done", true, false, exit.Done},
+		{"broken off, not done", false, false, exit.Unknown},
+		{"no answer in time, done", true, true, exit.Done},
+		{"no answer in time, not done", false, true, exit.Unknown},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -71,10 +72,10 @@ func TestAChangeWhoseAnswerIsLost(t *testing.T) {
 				if n > 1 {
 					t.Errorf("sent %d times", n)
 				}
-				if got := exitOf(err); got != tc.want || n == 0 {
+				if got := exit.Of(err); got != tc.want || n == 0 {
 					return fmt.Errorf("with %s: sent %d times, exit status %d, want %d: %w", timeout, n, got, tc.want, err)
 				}
-				if tc.want == exitDone {
+				if tc.want == exit.Done {
 					if !strings.HasPrefix(out, "done: ") || !strings.Contains(diag, "the answer was lost") || !strings.HasSuffix(diag, "the change is made\n") {
 						return fmt.Errorf("with %s: printed %q, diagnostics %q", timeout, out, diag)
 					}
@@ -99,7 +100,7 @@ func TestAnInterruptedChangeSaysThatItMayBeDone(t *testing.T) {
 		cancel()
 		return f.SetPace(ctx, connect.NewRequest(&dbv1.SetPaceRequest{}))
 	}}.make(ctx, c, nil)
-	if exitOf(err) != exitUnknown || !strings.Contains(err.Error(), "interrupted before the controller answered") {
+	if exit.Of(err) != exit.Unknown || !strings.Contains(err.Error(), "interrupted before the controller answered") {
 		t.Error(err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller.dev/internal/base/printable"
 	"dbcontroller.dev/internal/base/watchedfile"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
 // serverEnv is the environment variable for the API address without --server.
@@ -81,7 +82,7 @@ func (c *connection) config() (client.Config, error) {
 	}
 	if given.Server != "" {
 		if c.context != "" {
-			return given, usage("--context %s and --server (or %s): give only one of them", c.context, serverEnv)
+			return given, exit.Usagef("--context %s and --server (or %s): give only one of them", c.context, serverEnv)
 		}
 		return given, nil
 	}
@@ -91,11 +92,11 @@ func (c *connection) config() (client.Config, error) {
 	}
 	name := cmp.Or(c.context, os.Getenv("DBCONTROLLER_CONTEXT"), all.Current)
 	if name == "" {
-		return given, usage("no controller given: use --server HOST:PORT, set %s, or store one with 'dbcontroller context set'", serverEnv)
+		return given, exit.Usagef("no controller given: use --server HOST:PORT, set %s, or store one with 'dbcontroller context set'", serverEnv)
 	}
 	at, ok := all.Contexts[name]
 	if !ok {
-		return given, usage("there is no context %s: 'dbcontroller context list' shows all contexts", name)
+		return given, exit.Usagef("there is no context %s: 'dbcontroller context list' shows all contexts", name)
 	}
 	c.name = cmp.Or(c.name, at.Name)
 	// Ignore credentials from the environment here: they belong to the server named there. The
@@ -107,15 +108,15 @@ func (c *connection) config() (client.Config, error) {
 
 func (c *connection) open() (dbcontrollerv1connect.DeploymentServiceClient, error) {
 	if c.timeout <= 0 {
-		return nil, usage("--timeout %s: give a duration, such as 30s", c.timeout)
+		return nil, exit.Usagef("--timeout %s: give a duration, such as 30s", c.timeout)
 	}
 	cfg, err := c.config()
 	if err != nil {
-		return nil, failed(exitUsage, err)
+		return nil, exit.With(exit.Usage, err)
 	}
 	plain, err := client.Open(cfg)
 	if err != nil {
-		return nil, failed(exitUsage, err)
+		return nil, exit.With(exit.Usage, err)
 	}
 	// Warn early about secrets that other users can read.
 	for _, secret := range []string{cfg.TokenFile, cfg.Key} {
@@ -129,7 +130,7 @@ func (c *connection) open() (dbcontrollerv1connect.DeploymentServiceClient, erro
 		interceptors = append(interceptors, quoting{})
 	}
 	api, err := client.Open(cfg, connect.WithInterceptors(interceptors...))
-	return api, failed(exitUsage, err)
+	return api, exit.With(exit.Usage, err)
 }
 
 // unary makes one short call within --timeout.

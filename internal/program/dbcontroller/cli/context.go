@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dbcontroller.dev/appclient/client"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
 // contexts is a user's file of named controllers. It holds file names and no secrets. Anyone who
@@ -57,7 +58,7 @@ func readContexts() (contexts, error) {
 	}
 	// A context decides which server gets the token. Refuse a file that others can access.
 	if info.Mode().Perm()&0o077 != 0 {
-		return all, usage("contexts: other users can access %s: run chmod 600 on it", path)
+		return all, exit.Usagef("contexts: other users can access %s: run chmod 600 on it", path)
 	}
 	text, err := os.ReadFile(path) // #nosec G304 -- a file of the caller, which only its owner may change
 	if err != nil {
@@ -66,7 +67,7 @@ func readContexts() (contexts, error) {
 	if err := yaml.UnmarshalWithOptions(text, &all, yaml.Strict()); err != nil {
 		// Do not include the library's error: it quotes the file, which may hold a token by
 		// mistake.
-		return all, usage("contexts: %s does not have the format of 'context set': correct or remove it", path)
+		return all, exit.Usagef("contexts: %s does not have the format of 'context set': correct or remove it", path)
 	}
 	return all, nil
 }
@@ -106,7 +107,7 @@ func contextCommand() *cobra.Command {
 			"in $XDG_CONFIG_HOME/dbcontroller/config.yaml, which holds names of files and no secrets. --server and\n" +
 			serverEnv + " have precedence.",
 		RunE: func(*cobra.Command, []string) error {
-			return usage("no command given: use 'dbcontroller context list', 'set' or 'use'")
+			return exit.Usagef("no command given: use 'dbcontroller context list', 'set' or 'use'")
 		},
 	}
 	cmd.AddCommand(setContextCommand(), useContextCommand(), listContextsCommand())
@@ -123,14 +124,14 @@ func setContextCommand() *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			name := args[0]
 			if !contextName.MatchString(name) {
-				return usage("%q is not a valid name of a context: use letters, digits, and any of . _ -", name)
+				return exit.Usagef("%q is not a valid name of a context: use letters, digits, and any of . _ -", name)
 			}
 			if at.Server == "" {
-				return usage("no controller given: use --server HOST:PORT")
+				return exit.Usagef("no controller given: use --server HOST:PORT")
 			}
 			// Check now: a wrong address would fail each later command.
 			if _, err := at.URLs(); err != nil {
-				return failed(exitUsage, err)
+				return exit.With(exit.Usage, err)
 			}
 			// Commands run in any working directory, so the context stores absolute paths.
 			for _, path := range []*string{&at.CA, &at.Cert, &at.Key, &at.TokenFile} {
@@ -181,7 +182,7 @@ func useContextCommand() *cobra.Command {
 				return err
 			}
 			if _, ok := all.Contexts[args[0]]; !ok {
-				return usage("there is no context %s: 'dbcontroller context list' shows all contexts", args[0])
+				return exit.Usagef("there is no context %s: 'dbcontroller context list' shows all contexts", args[0])
 			}
 			all.Current = args[0]
 			return writeContexts(all)

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"dbcontroller.dev/config"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/internal/program/process"
 )
 
@@ -22,7 +23,7 @@ func etcdCommand(host process.Host) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
-				return usage("no configuration given: use --config FILE")
+				return exit.Usagef("no configuration given: use --config FILE")
 			}
 			cfg, err := config.Load(file, nil)
 			if err != nil {
@@ -31,7 +32,7 @@ func etcdCommand(host process.Host) *cobra.Command {
 			// Other processes with this configuration would use these endpoints and never find this
 			// etcd.
 			if len(cfg.Etcd.Endpoints) > 0 {
-				return usage("%s sets etcd.endpoints, so no process would use an etcd on this machine: remove the setting", filepath.Base(cfg.Path))
+				return exit.Usagef("%s sets etcd.endpoints, so no process would use an etcd on this machine: remove the setting", filepath.Base(cfg.Path))
 			}
 			log := process.NewLogger(zapcore.InfoLevel)
 			dir := process.DataDir(cfg)

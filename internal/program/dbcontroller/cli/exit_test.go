@@ -14,6 +14,7 @@ import (
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/access/accesstest"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -39,80 +40,80 @@ func TestExitStatusTellsTheKindOfFailure(t *testing.T) {
 	badLens := write("lens.yaml", "operations:\n- renam: {}\n")
 	for _, tc := range []struct {
 		line string
-		want exit
+		want exit.Status
 	}{
-		{"version", exitDone},
-		{"get deployment --server " + good, exitDone},
-		{"pause --dry-run --server " + good, exitDone},
+		{"version", exit.Done},
+		{"get deployment --server " + good, exit.Done},
+		{"pause --dry-run --server " + good, exit.Done},
 
-		{"verify --server " + different, exitFindings},
-		{"lens lint " + badLens, exitFindings},
+		{"verify --server " + different, exit.Findings},
+		{"lens lint " + badLens, exit.Findings},
 
-		{"get", exitUsage},
-		{"gett", exitUsage},
-		{"get deployment --sever x", exitUsage},
-		{"get deployment extra --server " + good, exitUsage},
-		{"get deployment", exitUsage},
-		{"get deployment --timeout 0s --server " + good, exitUsage},
-		{"get deployment -o yaml --server " + good, exitUsage},
-		{"get deployment --server http://ann:s3cret@ctl", exitUsage},
-		{"get deployment --context nowhere", exitUsage},
-		{"get deployment --server " + answers(connect.CodeInvalidArgument), exitUsage},
-		{"pace --max-rate -1 --server " + good, exitUsage},
-		{"run", exitUsage},
-		{"run --config " + badConfig, exitUsage},
-		{"run --config " + filepath.Join(dir, "none.yaml"), exitUsage},
-		{"recover --config " + badConfig, exitUsage},
-		{"lens try " + badLens, exitUsage},
-		{"lens lint " + filepath.Join(dir, "none.yaml"), exitUsage},
-		{"roles --config " + badConfig, exitUsage},
+		{"get", exit.Usage},
+		{"gett", exit.Usage},
+		{"get deployment --sever x", exit.Usage},
+		{"get deployment extra --server " + good, exit.Usage},
+		{"get deployment", exit.Usage},
+		{"get deployment --timeout 0s --server " + good, exit.Usage},
+		{"get deployment -o yaml --server " + good, exit.Usage},
+		{"get deployment --server http://ann:s3cret@ctl", exit.Usage},
+		{"get deployment --context nowhere", exit.Usage},
+		{"get deployment --server " + answers(connect.CodeInvalidArgument), exit.Usage},
+		{"pace --max-rate -1 --server " + good, exit.Usage},
+		{"run", exit.Usage},
+		{"run --config " + badConfig, exit.Usage},
+		{"run --config " + filepath.Join(dir, "none.yaml"), exit.Usage},
+		{"recover --config " + badConfig, exit.Usage},
+		{"lens try " + badLens, exit.Usage},
+		{"lens lint " + filepath.Join(dir, "none.yaml"), exit.Usage},
+		{"roles --config " + badConfig, exit.Usage},
 
-		{"get deployment --server " + answers(connect.CodeNotFound), exitNotFound},
-		{"pause --server " + answers(connect.CodeFailedPrecondition), exitRefused},
-		{"rollback --server " + serve(t, &fake{deployment: &dbv1.Deployment{}}), exitRefused},
-		{"parked waive --kind packages --all --server " + good, exitRefused},
-		{"get deployment --server " + answers(connect.CodeUnauthenticated), exitNotAllowed},
-		{"verify --server " + answers(connect.CodePermissionDenied), exitNotAllowed},
-		{"get deployment --server " + accesstest.ClosedPort(t), exitUnreachable},
-		{"verify --server " + accesstest.ClosedPort(t), exitUnreachable},
-		{"watch deployment --server " + accesstest.ClosedPort(t), exitUnreachable},
-		{"pause --server " + accesstest.ClosedPort(t) + "," + accesstest.ClosedPort(t), exitUnreachable},
-		{"get deployment --server " + answers(connect.CodeUnavailable), exitUnreachable},
-		{"recover --config " + alone, exitUnreachable},
-		{"get deployment --server " + answers(connect.CodeDeadlineExceeded), exitTimeout},
-		{"get deployment --server " + answers(connect.CodeDataLoss), exitFailed},
+		{"get deployment --server " + answers(connect.CodeNotFound), exit.NotFound},
+		{"pause --server " + answers(connect.CodeFailedPrecondition), exit.Refused},
+		{"rollback --server " + serve(t, &fake{deployment: &dbv1.Deployment{}}), exit.Refused},
+		{"parked waive --kind packages --all --server " + good, exit.Refused},
+		{"get deployment --server " + answers(connect.CodeUnauthenticated), exit.NotAllowed},
+		{"verify --server " + answers(connect.CodePermissionDenied), exit.NotAllowed},
+		{"get deployment --server " + accesstest.ClosedPort(t), exit.Unreachable},
+		{"verify --server " + accesstest.ClosedPort(t), exit.Unreachable},
+		{"watch deployment --server " + accesstest.ClosedPort(t), exit.Unreachable},
+		{"pause --server " + accesstest.ClosedPort(t) + "," + accesstest.ClosedPort(t), exit.Unreachable},
+		{"get deployment --server " + answers(connect.CodeUnavailable), exit.Unreachable},
+		{"recover --config " + alone, exit.Unreachable},
+		{"get deployment --server " + answers(connect.CodeDeadlineExceeded), exit.Timeout},
+		{"get deployment --server " + answers(connect.CodeDataLoss), exit.Failed},
 	} {
 		t.Run(tc.line, func(t *testing.T) {
 			_, _, err := run(t, strings.Fields(tc.line)...)
-			if got := exitOf(err); got != tc.want {
+			if got := exit.Of(err); got != tc.want {
 				t.Errorf("exit status %d, want %d: %v", got, tc.want, err)
 			}
 		})
 	}
-	for err, want := range map[error]exit{
-		context.Canceled: exitInterrupted,
-		fmt.Errorf("recover: %w", &upgradestate.RefusedError{Reason: "no"}): exitRefused,
-		fmt.Errorf("read: %w", context.DeadlineExceeded):                    exitTimeout,
-		errors.New("something"):                                             exitFailed,
+	for err, want := range map[error]exit.Status{
+		context.Canceled: exit.Interrupted,
+		fmt.Errorf("recover: %w", &upgradestate.RefusedError{Reason: "no"}): exit.Refused,
+		fmt.Errorf("read: %w", context.DeadlineExceeded):                    exit.Timeout,
+		errors.New("something"):                                             exit.Failed,
 	} {
-		if got := exitOf(err); got != want {
+		if got := exit.Of(err); got != want {
 			t.Errorf("%v: exit status %d, want %d", err, got, want)
 		}
 	}
 }
 
-// TestTheProgramEndsWithItsStatus: what exitOf says is what a shell sees.
+// TestTheProgramEndsWithItsStatus: what exit.Of says is what a shell sees.
 func TestTheProgramEndsWithItsStatus(t *testing.T) {
 	t.Parallel()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line, want := range map[string]exit{"version": exitDone, "gett": exitUsage, "list --server " + accesstest.ClosedPort(t): exitUnreachable} {
+	for line, want := range map[string]exit.Status{"version": exit.Done, "gett": exit.Usage, "list --server " + accesstest.ClosedPort(t): exit.Unreachable} {
 		cmd := exec.CommandContext(t.Context(), exe, strings.Fields(line)...)
 		cmd.Env = append(os.Environ(), asProgram+"=1", "DBCONTROLLER_SERVER=")
 		out, _ := cmd.CombinedOutput()
-		if got := exit(cmd.ProcessState.ExitCode()); got != want {
+		if got := exit.Status(cmd.ProcessState.ExitCode()); got != want {
 			t.Errorf("%s: exit status %d, want %d: %s", line, got, want, out)
 		}
 	}

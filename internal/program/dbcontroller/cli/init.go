@@ -10,6 +10,7 @@ import (
 
 	"dbcontroller.dev/examples/starter"
 	"dbcontroller.dev/internal/program/build"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
 func initCommand() *cobra.Command {
@@ -44,10 +45,10 @@ func initServiceCommand() *cobra.Command {
 				name = strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(filepath.Base(dir)))
 			}
 			if err := starter.CheckName(name); err != nil {
-				return usage("%v: give another name with --name", err)
+				return exit.Usagef("%v: give another name with --name", err)
 			}
 			if !modulePath.MatchString(module) {
-				return usage("%q is not a path of a Go module: give one with --module, such as example.com/tasks", module)
+				return exit.Usagef("%q is not a path of a Go module: give one with --module, such as example.com/tasks", module)
 			}
 			version := build.Read().Version
 			if !strings.HasPrefix(version, "v") {

@@ -14,6 +14,7 @@ import (
 	"dbcontroller.dev/config"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/internal/store/sealed"
 	"dbcontroller.dev/upgradestate"
 )
@@ -51,7 +52,7 @@ func newKeyCommand() *cobra.Command {
 func writeKey(path string, text []byte) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // #nosec G304 -- operators name the file
 	if errors.Is(err, fs.ErrExist) {
-		return usage("%s exists already, and keys are never replaced: give another file", path)
+		return exit.Usagef("%s exists already, and keys are never replaced: give another file", path)
 	}
 	if err != nil {
 		return err

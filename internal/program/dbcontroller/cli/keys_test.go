@@ -10,6 +10,7 @@ import (
 
 	"dbcontroller.dev/config"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/internal/store/recordtest"
 	"dbcontroller.dev/internal/store/sealed"
 )
@@ -39,7 +40,7 @@ func TestNewKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, err = run(t, "keys", "new", keys[0].Path)
-	if err == nil || exitOf(err) != exitUsage || !strings.Contains(err.Error(), "exists already, and keys are never replaced") {
+	if err == nil || exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "exists already, and keys are never replaced") {
 		t.Errorf("%v", err)
 	}
 	if after, _ := os.ReadFile(keys[0].Path); string(after) != string(before) {
@@ -68,7 +69,7 @@ func TestRotateKeys(t *testing.T) {
 // TestAdmitPlain: an operator has plain records taken for records, of a version that has any.
 func TestAdmitPlain(t *testing.T) {
 	t.Parallel()
-	if _, _, err := run(t, "keys", "admit-plain"); err == nil || exitOf(err) != exitUsage {
+	if _, _, err := run(t, "keys", "admit-plain"); err == nil || exit.Of(err) != exit.Usage {
 		t.Errorf("without a configuration: %v", err)
 	}
 	keys, err := sealed.NewKeys("a001", sealed.Key{Name: "a001", Bytes: make([]byte, sealed.KeySize)})

@@ -13,6 +13,7 @@ import (
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/internal/program/databases"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/internal/program/process"
 	"dbcontroller.dev/internal/store/sealed"
 	"dbcontroller.dev/upgradestate"
@@ -85,7 +86,7 @@ func (v *keysVerb) run(ctx context.Context, p *process.Process, out io.Writer) e
 	defer set.Close(ctx)
 	db := set.Database(v.version)
 	if db == nil {
-		return usage("--version %q is not in dbs of %s", v.version, v.common.Config)
+		return exit.Usagef("--version %q is not in dbs of %s", v.version, v.common.Config)
 	}
 	e, err := db.Encryption(ctx)
 	if err != nil {
@@ -106,7 +107,7 @@ func (v *keysVerb) apply(ctx context.Context, store *deployment.Store, s *sealed
 		return err
 	}
 	if want, lacks := api.Confirmation(d, v.version); v.confirm != want {
-		return refused("nothing is changed yet%s: to change it, give --confirm %s", doubts(v.confirm, lacks), want)
+		return exit.Refusedf("nothing is changed yet%s: to change it, give --confirm %s", doubts(v.confirm, lacks), want)
 	}
 	// Record it first: a crash between the two steps must not leave an unrecorded change.
 	if _, err := store.Apply(ctx, upgradestate.Remark{What: v.name, Detail: v.version}); err != nil {
@@ -122,7 +123,7 @@ func admitPlain(ctx context.Context, version string, s *sealed.Sealer, do bool, 
 	case err != nil:
 		return false, err
 	case st.New:
-		return false, refused("%s is not used yet, so it has no records", version)
+		return false, exit.Refusedf("%s is not used yet, so it has no records", version)
 	case slices.Contains(st.InUse(), sealed.Off):
 		return false, write(out, fmt.Appendf(nil, "records of %s may be plain already: nothing is changed\n", version))
 	case !do:
@@ -140,7 +141,7 @@ func acceptKeys(ctx context.Context, version string, s *sealed.Sealer, do bool, 
 	case err != nil:
 		return false, err
 	case st.New:
-		return false, refused("%s is not used yet, so it has no state of keys", version)
+		return false, exit.Refusedf("%s is not used yet, so it has no state of keys", version)
 	case proven:
 		return false, write(out, fmt.Appendf(nil, "a process with a key has signed the state of %s: nothing is changed\n", version))
 	case !do:
@@ -152,7 +153,7 @@ func acceptKeys(ctx context.Context, version string, s *sealed.Sealer, do bool, 
 	// since.
 	if err := s.Accept(ctx, func(now sealed.State) error {
 		if !now.Same(st) {
-			return refused("the state of %s has changed meanwhile: run the command again", version)
+			return exit.Refusedf("the state of %s has changed meanwhile: run the command again", version)
 		}
 		return nil
 	}); err != nil {

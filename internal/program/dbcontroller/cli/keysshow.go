@@ -13,6 +13,7 @@ import (
 
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/program/databases"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/internal/program/process"
 	"dbcontroller.dev/internal/store/sealed"
 	"dbcontroller.dev/record"
@@ -104,7 +105,7 @@ func showKeys(ctx context.Context, p *process.Process, count bool, out io.Writer
 	}
 	// The table comes first, since it shows the keys that the findings are about.
 	if len(found) > 0 {
-		return failedf(exitFindings, "%s", strings.Join(found, "; "))
+		return exit.Errorf(exit.Findings, "%s", strings.Join(found, "; "))
 	}
 	return nil
 }

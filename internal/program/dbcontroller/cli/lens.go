@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dbcontroller.dev/config"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/transform/lens"
 	"dbcontroller.dev/transform/lens/lint"
 )
@@ -45,7 +46,7 @@ type lensFiles struct {
 func (f *lensFiles) load(paths []string) (chosen []lint.File, cfg *config.Config, errs []error) {
 	if f.config == "" {
 		if len(paths) == 0 {
-			return nil, nil, []error{usage("no lens given: give FILE, or --config FILE for the lenses of its kinds")}
+			return nil, nil, []error{exit.Usagef("no lens given: give FILE, or --config FILE for the lenses of its kinds")}
 		}
 		var inputs []lint.Input
 		for _, p := range paths {
@@ -74,7 +75,7 @@ func (f *lensFiles) load(paths []string) (chosen []lint.File, cfg *config.Config
 		inputs = append(inputs, lint.Input{Path: k.Lens, From: k.From, To: k.To})
 	}
 	if len(inputs) == 0 {
-		return nil, nil, []error{usage("%s: it has no kinds with a lens: give a lens, and its records with --sample", f.config)}
+		return nil, nil, []error{exit.Usagef("%s: it has no kinds with a lens: give a lens, and its records with --sample", f.config)}
 	}
 	files, errs := lint.Load(inputs, discontinued, f.options...)
 	if len(errs) > 0 || len(paths) == 0 {
@@ -83,7 +84,7 @@ func (f *lensFiles) load(paths []string) (chosen []lint.File, cfg *config.Config
 	for _, p := range paths {
 		i := slices.IndexFunc(files, func(l lint.File) bool { return sameFile(l.Path, p) })
 		if i < 0 {
-			return nil, nil, []error{usage("%s: no entry of its kinds has the lens %s", f.config, p)}
+			return nil, nil, []error{exit.Usagef("%s: no entry of its kinds has the lens %s", f.config, p)}
 		}
 		chosen = append(chosen, files[i])
 	}
@@ -158,5 +159,5 @@ func kindAndSource(flag, value string, kinds []string) (kind, source string, err
 	if len(kinds) == 1 {
 		return kinds[0], value, nil
 	}
-	return "", "", usage("%s %s: give the kind, as KIND=%s; the kinds are: %s", flag, value, value, strings.Join(kinds, ", "))
+	return "", "", exit.Usagef("%s %s: give the kind, as KIND=%s; the kinds are: %s", flag, value, value, strings.Join(kinds, ", "))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lens"
 	"dbcontroller.dev/transform/lens/lint"
@@ -39,7 +40,7 @@ func lensDiffCommand(options []lens.Option) *cobra.Command {
 		Example: "  dbcontroller lens diff packages.yaml --sample packages.jsonl.gz --limit 1000",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if show < 0 {
-				return usage("--show %d: give the number of records, or 0 for none", show)
+				return exit.Usagef("--show %d: give the number of records, or 0 for none", show)
 			}
 			f := lensFiles{config: sample.config, options: options}
 			files, cfg, errs := f.load(args)
@@ -52,7 +53,7 @@ func lensDiffCommand(options []lens.Option) *cobra.Command {
 			}
 			defer o.close()
 			if len(o.samples) == 0 {
-				return usage("no sample given: use --sample SOURCE, or --config FILE for the collections of its older version")
+				return exit.Usagef("no sample given: use --sample SOURCE, or --config FILE for the collections of its older version")
 			}
 			shown := newProgress(cmd.ErrOrStderr())
 			defer shown.end()
@@ -70,7 +71,7 @@ func lensDiffCommand(options []lens.Option) *cobra.Command {
 			}
 			// The report comes first: it shows the records that did not fail.
 			if err == nil && changes.Failed > 0 {
-				err = finding("lens diff: " + fails(changes.Failed) + ": 'dbcontroller lens lint' shows why")
+				err = exit.Finding("lens diff: " + fails(changes.Failed) + ": 'dbcontroller lens lint' shows why")
 			}
 			return err
 		},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens"
 	"dbcontroller.dev/transform/lens/lint"
@@ -28,7 +29,7 @@ const referencesFlag = "as a data update with references: `KEYS`, new, old or bo
 // following parses a lens for a data update and the kind that it changes.
 func following(path, keys string, options []lens.Option) (*lens.Following, string, error) {
 	if !slices.Contains(transform.AllKeys, transform.Keys(keys)) {
-		return nil, "", usage("--references %s: give new, old or both", keys)
+		return nil, "", exit.Usagef("--references %s: give new, old or both", keys)
 	}
 	text, err := os.ReadFile(path) // #nosec G304 -- operators name the file
 	if err != nil {
@@ -39,7 +40,7 @@ func following(path, keys string, options []lens.Option) (*lens.Following, strin
 		return nil, "", err
 	}
 	if !l.HasReferences() {
-		return nil, "", usage("%s: it has no references", path)
+		return nil, "", exit.Usagef("%s: it has no references", path)
 	}
 	kind := lint.KindOf(path, l)
 	f, err := l.Follow(kind, transform.Keys(keys))
@@ -49,7 +50,7 @@ func following(path, keys string, options []lens.Option) (*lens.Following, strin
 // lintFollowing checks lenses of data updates. It reads no records.
 func lintFollowing(w io.Writer, paths []string, keys string, options []lens.Option, asJSON bool) error {
 	if len(paths) == 0 {
-		return usage("no lens given: give FILE with --references")
+		return exit.Usagef("no lens given: give FILE with --references")
 	}
 	out := lintOutput{Clean: true, Problems: []string{}}
 	var text bytes.Buffer
@@ -98,7 +99,7 @@ func tryFollowing(cmd *cobra.Command, path, keys string, options []lens.Option) 
 	case err != nil:
 		return err
 	case len(in) != 1:
-		return usage("standard input has %s: lens try reads one record of %s there", plural(int64(len(in)), "record"), kind)
+		return exit.Usagef("standard input has %s: lens try reads one record of %s there", plural(int64(len(in)), "record"), kind)
 	}
 	// A lookup needs the other service's databases, which this command does not open. Refuse rather
 	// than print a half-changed record.
@@ -111,7 +112,7 @@ func tryFollowing(cmd *cobra.Command, path, keys string, options []lens.Option) 
 		in[0].Doc, err = f.Change(in[0].Doc, nil)
 	}
 	if err != nil {
-		return finding("lens try: " + lint.Reason(err))
+		return exit.Finding("lens try: " + lint.Reason(err))
 	}
 	return write(cmd.OutOrStdout(), fmt.Appendf(nil, "%-5s %s %s\n", keys, kind, docJSON(in[0].Doc, lineWidth)))
 }

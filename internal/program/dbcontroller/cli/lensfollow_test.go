@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
 // TestLensFollow: what the page of lenses does not show of the lenses of data updates.
@@ -23,22 +25,22 @@ func TestLensFollow(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		args, in, want string
-		code           exit
+		code           exit.Status
 	}{
-		{"lint --references new", "", "no lens given: give FILE with --references", exitUsage},
-		{"lint --references newest books.yaml", "", "--references newest: give new, old or both", exitUsage},
-		{"lint --references new plain.yaml", "", "it has no references", exitUsage},
-		{"lint --references new none.yaml", "", "none.yaml: no such file", exitUsage},
-		{"lint --references new --sample books.json books.yaml", "", "are checked without records", exitUsage},
-		{"try --references new --down books.yaml", "", "give only FILE", exitUsage},
-		{"try --references new books.yaml", "", "standard input has 0 records", exitUsage},
-		{"try --references new books.yaml", `{"_id":1,"room":"rooms/a"}`, "rooms of places: only a controller looks up the other key of rooms/a, in the databases of places", exitFindings},
+		{"lint --references new", "", "no lens given: give FILE with --references", exit.Usage},
+		{"lint --references newest books.yaml", "", "--references newest: give new, old or both", exit.Usage},
+		{"lint --references new plain.yaml", "", "it has no references", exit.Usage},
+		{"lint --references new none.yaml", "", "none.yaml: no such file", exit.Usage},
+		{"lint --references new --sample books.json books.yaml", "", "are checked without records", exit.Usage},
+		{"try --references new --down books.yaml", "", "give only FILE", exit.Usage},
+		{"try --references new books.yaml", "", "standard input has 0 records", exit.Usage},
+		{"try --references new books.yaml", `{"_id":1,"room":"rooms/a"}`, "rooms of places: only a controller looks up the other key of rooms/a, in the databases of places", exit.Findings},
 	} {
 		args := strings.ReplaceAll(tc.args, " books.yaml", " "+dir+"/books.yaml")
 		args = strings.ReplaceAll(strings.ReplaceAll(args, "plain.yaml", dir+"/plain.yaml"), "none.yaml", dir+"/none.yaml")
 		_, err := runLens(t, tc.in, args)
-		if err == nil || !strings.Contains(err.Error(), tc.want) || exitOf(err) != tc.code {
-			t.Errorf("%s: %v (exit %v), want %q (exit %v)", tc.args, err, exitOf(err), tc.want, tc.code)
+		if err == nil || !strings.Contains(err.Error(), tc.want) || exit.Of(err) != tc.code {
+			t.Errorf("%s: %v (exit %v), want %q (exit %v)", tc.args, err, exit.Of(err), tc.want, tc.code)
 		}
 	}
 	text, err := runLens(t, "", "lint --json --references new "+dir+"/books.yaml")

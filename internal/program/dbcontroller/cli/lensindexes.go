@@ -14,6 +14,7 @@ import (
 
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/internal/program/databases"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lens/lint"
 )
@@ -104,7 +105,7 @@ func openTrial(ctx context.Context, cfg config.Config, files []lint.File) (out *
 	for _, f := range files {
 		at := slices.IndexFunc(cfg.Kinds, func(k config.Kind) bool { return k.From == f.From && k.To == f.To })
 		if at < 0 {
-			return out, usage("%s: no entry of kinds has from: %s and to: %s, so the indexes of %s are unknown", cfg.Path, f.From, f.To, f.To)
+			return out, exit.Usagef("%s: no entry of kinds has from: %s and to: %s, so the indexes of %s are unknown", cfg.Path, f.From, f.To, f.To)
 		}
 		// Describe the collection as it is now, because an upgrade would carry over that state.
 		info, err := from.Describe(ctx, record.KindSpec{Name: f.From, Fixed: true}, f.From)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/transform/lens/propose"
 )
 
@@ -54,13 +55,13 @@ func lensInitCommand() *cobra.Command {
 func draftFromSamples(cmd *cobra.Command, args []string, from, to string) error {
 	// Standard input can be read only once.
 	if args[0] == "-" && args[1] == "-" {
-		return usage("standard input cannot be both samples: give a file for one of them")
+		return exit.Usagef("standard input cannot be both samples: give a file for one of them")
 	}
 	var samples [2][]bson.Raw
 	for i, name := range args {
 		docs, err := firstOfSample(cmd.Context(), name, cmd.InOrStdin(), propose.MaxRecords)
 		if err != nil {
-			return failed(exitUsage, err)
+			return exit.With(exit.Usage, err)
 		}
 		samples[i] = docs
 	}
@@ -72,7 +73,7 @@ func draftFromSamples(cmd *cobra.Command, args []string, from, to string) error 
 	}
 	draft, err := propose.Lens(from, to, samples[0], samples[1])
 	if err != nil {
-		return usage("lens init: %w", err)
+		return exit.Usagef("lens init: %w", err)
 	}
 	if err := write(cmd.OutOrStdout(), draft.Text); err != nil {
 		return err

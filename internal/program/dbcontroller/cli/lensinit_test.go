@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
 // TestLensInit writes a draft that the other commands of lenses take.
@@ -34,7 +36,7 @@ func TestLensInit(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	for _, args := range [][]string{{old}, {"-", "-"}, {old, filepath.Join(dir, "none.json")}, {old, put("other.json", `{"_id":"c"}`)}, {old, put("bad.json", "{")}} {
-		if out, _, err := run(t, append([]string{"lens", "init"}, args...)...); exitOf(err) != exitUsage || out != "" || strings.Contains(err.Error(), "\n") {
+		if out, _, err := run(t, append([]string{"lens", "init"}, args...)...); exit.Of(err) != exit.Usage || out != "" || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v: %v, printed %q", args, err, out)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/transform/lens"
 	"dbcontroller.dev/transform/lens/lint"
 )
@@ -71,7 +72,7 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if references != "" {
 				if sample.config != "" || len(sample.samples)+len(sample.written) > 0 || indexes {
-					return usage("--references: lenses of data updates are checked without records: 'lens try --references' shows the effect on a record")
+					return exit.Usagef("--references: lenses of data updates are checked without records: 'lens try --references' shows the effect on a record")
 				}
 				return lintFollowing(cmd.OutOrStdout(), args, references, options, asJSON)
 			}
@@ -81,7 +82,7 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 				return wrongFiles(cmd.OutOrStdout(), errs, asJSON)
 			}
 			if indexes && cfg == nil {
-				return usage("--indexes uses the new version's database: give --config FILE too")
+				return exit.Usagef("--indexes uses the new version's database: give --config FILE too")
 			}
 			o, err := sample.open(cmd.Context(), files, cfg, cmd.InOrStdin())
 			if err != nil {
@@ -122,7 +123,7 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 				return err
 			}
 			if !out.Clean {
-				return finding("lens lint: " + strings.Join(out.Problems, "; "))
+				return exit.Finding("lens lint: " + strings.Join(out.Problems, "; "))
 			}
 			return nil
 		},
@@ -181,7 +182,7 @@ func wrongFiles(w io.Writer, errs []error, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	return finding("lens lint: " + problem)
+	return exit.Finding("lens lint: " + problem)
 }
 
 // writeJSON prints a value as indented JSON. It does not escape characters for HTML.

@@ -16,6 +16,7 @@ import (
 
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/internal/program/databases"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/transform/lens/lint"
 )
 
@@ -29,12 +30,12 @@ func (f *sampleFlags) openCollections(ctx context.Context, out *opened, cfg conf
 	db, kinds := cfg.DBs[at], oldKinds(files)
 	endpoint, ok := databases.Documents(db)
 	if !ok {
-		return usage("%s: dbs[%d] is in %s, and samples are read from MongoDB alone: give files with records instead", cfg.Path, at, db.Backend)
+		return exit.Usagef("%s: dbs[%d] is in %s, and samples are read from MongoDB alone: give files with records instead", cfg.Path, at, db.Backend)
 	}
 	opts := options.Client().ApplyURI(endpoint.Reveal())
 	if opts.Validate() != nil {
 		// Do not include the driver's error: it may quote parts of the connection string.
-		return usage("%s: dbs[%d].mongo.endpoint is no connection string that the driver takes", cfg.Path, at)
+		return exit.Usagef("%s: dbs[%d].mongo.endpoint is no connection string that the driver takes", cfg.Path, at)
 	}
 	// Majority reads: a sample must not contain writes that a failover may undo.
 	opts.SetAppName("dbcontroller lens").SetReadConcern(readconcern.Majority()).SetServerSelectionTimeout(connectTimeout)
@@ -50,7 +51,7 @@ func (f *sampleFlags) openCollections(ctx context.Context, out *opened, cfg conf
 	// A missing collection reads as an empty one, and an empty sample would pass every check.
 	for _, kind := range kinds {
 		if !slices.Contains(there, kind) {
-			return usage("%s has no collection %s: correct kinds or dbs[%d] in %s", db.Location(), kind, at, cfg.Path)
+			return exit.Usagef("%s has no collection %s: correct kinds or dbs[%d] in %s", db.Location(), kind, at, cfg.Path)
 		}
 		c := client.Database(db.Database).Collection(kind)
 		var cursor *mongo.Cursor

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/transform/lens/propose"
 )
 
@@ -33,7 +34,7 @@ func (p *protoFlags) add(cmd *cobra.Command) {
 func (p *protoFlags) unused(cmd *cobra.Command) error {
 	for _, name := range []string{"proto-path", "message", "out"} {
 		if cmd.Flags().Changed(name) {
-			return usage("--%s needs --protos", name)
+			return exit.Usagef("--%s needs --protos", name)
 		}
 	}
 	return nil
@@ -43,15 +44,15 @@ func (p *protoFlags) unused(cmd *cobra.Command) error {
 func (p *protoFlags) draft(cmd *cobra.Command, oldFile, newFile, from, to string) error {
 	old, err := propose.Proto(cmd.Context(), oldFile, p.folders)
 	if err != nil {
-		return failed(exitUsage, oneLine(err))
+		return exit.With(exit.Usage, oneLine(err))
 	}
 	now, err := propose.Proto(cmd.Context(), newFile, p.folders)
 	if err != nil {
-		return failed(exitUsage, oneLine(err))
+		return exit.With(exit.Usage, oneLine(err))
 	}
 	messages, err := propose.Resources(old, now, p.messages)
 	if err != nil {
-		return usage("lens init: %w", err)
+		return exit.Usagef("lens init: %w", err)
 	}
 	if len(messages) > 1 && (p.out == "" || from != "" || to != "") {
 		var names []string
@@ -59,9 +60,9 @@ func (p *protoFlags) draft(cmd *cobra.Command, oldFile, newFile, from, to string
 			names = append(names, string(m.Old.Name()))
 		}
 		if p.out == "" {
-			return usage("lens init: there are several resources: choose one with --message, of %s, or write all of them with --out", strings.Join(names, ", "))
+			return exit.Usagef("lens init: there are several resources: choose one with --message, of %s, or write all of them with --out", strings.Join(names, ", "))
 		}
-		return usage("lens init: --from and --to name one kind, and there are several resources: choose one with --message, of %s", strings.Join(names, ", "))
+		return exit.Usagef("lens init: --from and --to name one kind, and there are several resources: choose one with --message, of %s", strings.Join(names, ", "))
 	}
 	files := map[string][]byte{}
 	var lenses []propose.StubLens
@@ -77,7 +78,7 @@ func (p *protoFlags) draft(cmd *cobra.Command, oldFile, newFile, from, to string
 		}
 		draft, sparse, err := propose.Messages(oldKind, newKind, m)
 		if err != nil {
-			return usage("lens init: %w", err)
+			return exit.Usagef("lens init: %w", err)
 		}
 		unsure += draft.Unsure
 		if p.out == "" {
@@ -87,14 +88,14 @@ func (p *protoFlags) draft(cmd *cobra.Command, oldFile, newFile, from, to string
 		}
 		file := oldKind + ".yaml"
 		if files[file] != nil {
-			return usage("lens init: two resources have the kind %s: draft them one at a time, with --message and --from", oldKind)
+			return exit.Usagef("lens init: two resources have the kind %s: draft them one at a time, with --message and --from", oldKind)
 		}
 		files[file] = draft.Text
 		lenses = append(lenses, propose.StubLens{Message: m, File: file, From: oldKind, To: newKind, Sparse: sparse})
 	}
 	if p.out != "" {
 		if files["service.go"], err = propose.Stub(old, now, lenses); err != nil {
-			return usage("lens init: %w", err)
+			return exit.Usagef("lens init: %w", err)
 		}
 		if err := writeAll(cmd, p.out, files); err != nil {
 			return err
@@ -110,19 +111,19 @@ func writeAll(cmd *cobra.Command, dir string, files map[string][]byte) error {
 	for name := range files {
 		names = append(names, name)
 		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
-			return usage("lens init: %s is there already: give another folder, or remove it", filepath.Join(dir, name))
+			return exit.Usagef("lens init: %s is there already: give another folder, or remove it", filepath.Join(dir, name))
 		} else if !errors.Is(err, fs.ErrNotExist) {
-			return failed(exitUsage, err)
+			return exit.With(exit.Usage, err)
 		}
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil { // #nosec G301 -- source code, which others may read
-		return failed(exitUsage, err)
+		return exit.With(exit.Usage, err)
 	}
 	slices.Sort(names)
 	for _, name := range names {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, files[name], 0o644); err != nil { // #nosec G306 -- as above
-			return failed(exitUsage, err)
+			return exit.With(exit.Usage, err)
 		}
 		fmt.Fprintln(cmd.OutOrStdout(), path)
 	}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"dbcontroller.dev/apiversion/protodoc"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/transform/lens"
 	"dbcontroller.dev/transform/lens/propose"
 )
@@ -76,7 +77,7 @@ func TestDraftedServiceCompiles(t *testing.T) {
 		t.Fatalf("%v: %s\n%s", err, out, service)
 	}
 	// Nothing is overwritten.
-	if _, _, err := run(t, args...); exitOf(err) != exitUsage || !strings.Contains(err.Error(), "is there already") {
+	if _, _, err := run(t, args...); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "is there already") {
 		t.Error(err)
 	}
 }
@@ -181,7 +182,7 @@ func TestLensInitProtosRefuses(t *testing.T) {
 		{[]string{one, one, "--out", "x"}, "--out needs --protos"},
 	} {
 		out, _, err := run(t, append([]string{"lens", "init"}, tc.args...)...)
-		if exitOf(err) != exitUsage || out != "" || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
+		if exit.Of(err) != exit.Usage || out != "" || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v: %v, printed %q", tc.args, err, out)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dbcontroller.dev/config"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/transform/lens/lint"
 )
 
@@ -55,13 +56,13 @@ func (f *sampleFlags) open(ctx context.Context, files []lint.File, cfg *config.C
 	}()
 	switch {
 	case f.limit < 0:
-		return out, usage("--limit %d: give the number of records, or 0 for all", f.limit)
+		return out, exit.Usagef("--limit %d: give the number of records, or 0 for all", f.limit)
 	case f.random && cfg == nil:
-		return out, usage("--random reads a collection: give --config FILE too")
+		return out, exit.Usagef("--random reads a collection: give --config FILE too")
 	case f.random && f.limit == 0:
-		return out, usage("--random: give the number of records with --limit")
+		return out, exit.Usagef("--random: give the number of records with --limit")
 	case f.random && len(f.samples) > 0:
-		return out, usage("--random reads a collection, but --sample names a file: give only one of them")
+		return out, exit.Usagef("--random reads a collection, but --sample names a file: give only one of them")
 	}
 	// Both flags share standard input, so that only one sample can take it.
 	once := &onceReader{Reader: stdin}
@@ -94,7 +95,7 @@ func (o *opened) openFiles(flag string, values, kinds []string, stdin *onceReade
 		}
 		// One source for a kind: two files would have to be merged in the order of their keys.
 		if seen[kind] || name == "-" && stdin.used {
-			return nil, usage("%s %s: the kind %s, or standard input, is given twice", flag, s, kind)
+			return nil, exit.Usagef("%s %s: the kind %s, or standard input, is given twice", flag, s, kind)
 		}
 		seen[kind] = true
 		stdin.used = stdin.used || name == "-"
@@ -119,9 +120,9 @@ func openSource(name string, stdin io.Reader) (lint.Source, io.Closer, error) {
 	file, err := os.Open(name) // #nosec G304 -- operators name the file
 	if err != nil {
 		if strings.Contains(name, "://") {
-			return nil, nil, usage("--sample reads files; for a collection give --config FILE, so that the command line has no secret")
+			return nil, nil, exit.Usagef("--sample reads files; for a collection give --config FILE, so that the command line has no secret")
 		}
-		return nil, nil, usage("sample: %w", err)
+		return nil, nil, exit.Usagef("sample: %w", err)
 	}
 	s, err := lint.Open(name, file)
 	if err != nil {

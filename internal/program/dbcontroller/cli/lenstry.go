@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lens"
 	"dbcontroller.dev/transform/lens/lint"
@@ -65,7 +66,7 @@ func lensTryCommand(options []lens.Option) *cobra.Command {
 			"  echo '{\"_id\": \"a\", \"category\": \"games\"}' | dbcontroller lens try --down packages.yaml",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage("no lens given: dbcontroller lens try FILE < RECORD")
+				return exit.Usagef("no lens given: dbcontroller lens try FILE < RECORD")
 			}
 			return nil
 		},
@@ -74,7 +75,7 @@ func lensTryCommand(options []lens.Option) *cobra.Command {
 				// A data update has one direction and one record, so the other flags have no
 				// meaning.
 				if len(args) > 1 || len(have)+len(with) > 0 || over || back || asJSON {
-					return usage("--references: a data update changes one record in place: give only FILE")
+					return exit.Usagef("--references: a data update changes one record in place: give only FILE")
 				}
 				return tryFollowing(cmd, args[0], references, options)
 			}
@@ -105,7 +106,7 @@ func lensTryCommand(options []lens.Option) *cobra.Command {
 			case err != nil:
 				return err
 			case len(in) != 1:
-				return usage("standard input has %s: lens try reads one record of %s there; give records of further kinds with --with", plural(int64(len(in)), "record"), oldNames[0])
+				return exit.Usagef("standard input has %s: lens try reads one record of %s there; give records of further kinds with --with", plural(int64(len(in)), "record"), oldNames[0])
 			}
 			// Records of --with join the group; those of --have are the other version's present
 			// state.
@@ -128,7 +129,7 @@ func lensTryCommand(options []lens.Option) *cobra.Command {
 			}
 			// Print the steps up to the failure before reporting it: they show where it failed.
 			if err == nil && t.Err != nil {
-				err = finding("lens try: " + t.Direction + ": " + lint.Reason(t.Err))
+				err = exit.Finding("lens try: " + t.Direction + ": " + lint.Reason(t.Err))
 			}
 			return err
 		},
@@ -156,7 +157,7 @@ func recordsOf(cmd *cobra.Command, name, kind string, s lint.Source) ([]record.R
 		}
 		key, err := record.KeyOfDoc(doc)
 		if err != nil {
-			return nil, usage("%s: record %d has no _id: give the stored record with its _id", name, len(out)+1)
+			return nil, exit.Usagef("%s: record %d has no _id: give the stored record with its _id", name, len(out)+1)
 		}
 		out = append(out, record.Record{Kind: kind, Key: key, Doc: doc})
 	}
@@ -171,7 +172,7 @@ func recordsFrom(cmd *cobra.Command, flag string, values, kinds []string, named 
 		if before, after, ok := strings.Cut(v, "="); ok && slices.Contains(kinds, before) {
 			kind, name = before, after
 		} else if named {
-			return nil, usage("%s %s: give the kind, as KIND=FILE; the kinds are: %s", flag, v, strings.Join(kinds, ", "))
+			return nil, exit.Usagef("%s %s: give the kind, as KIND=FILE; the kinds are: %s", flag, v, strings.Join(kinds, ", "))
 		}
 		source, closer, err := openSource(name, cmd.InOrStdin())
 		if err != nil {

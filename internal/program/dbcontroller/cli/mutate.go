@@ -17,6 +17,7 @@ import (
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller.dev/internal/base/printable"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
 // asker is the connection of a command that changes something. Such a command first makes a dry run
@@ -143,7 +144,7 @@ func meant(id string, shown *dbv1.Deployment) string {
 // carry.
 func asMillis(flag string, d time.Duration) (int64, error) {
 	if d < 0 || d%time.Millisecond != 0 {
-		return 0, usage("--%s %s: give whole milliseconds from 0, such as 10s", flag, d)
+		return 0, exit.Usagef("--%s %s: give whole milliseconds from 0, such as 10s", flag, d)
 	}
 	return d.Milliseconds(), nil
 }
@@ -174,13 +175,13 @@ func (p *paceFlags) request(cmd *cobra.Command) (*dbv1.SetPaceRequest, error) {
 	}
 	if given("max-rate") {
 		if p.maxRate < 0 {
-			return nil, usage("--max-rate %d: give records a second, or 0 for as configured", p.maxRate)
+			return nil, exit.Usagef("--max-rate %d: give records a second, or 0 for as configured", p.maxRate)
 		}
 		req.MaxRate = &p.maxRate
 	}
 	if given("max-source-load") {
 		if p.maxSourceLoad < 0 || p.maxSourceLoad > 100 {
-			return nil, usage("--max-source-load %d: give percent from 1 to 100, or 0 for as configured", p.maxSourceLoad)
+			return nil, exit.Usagef("--max-source-load %d: give percent from 1 to 100, or 0 for as configured", p.maxSourceLoad)
 		}
 		req.MaxSourceLoad = &p.maxSourceLoad
 	}

@@ -19,6 +19,7 @@ import (
 	"dbcontroller.dev/internal/engine/identity"
 	"dbcontroller.dev/internal/engine/switchover"
 	"dbcontroller.dev/internal/program/databases"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/internal/program/process"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/shards"
@@ -106,9 +107,9 @@ func (o *offline) rollback(ctx context.Context, p *process.Process) error {
 		return o.drive(ctx, p.Log)
 	})
 	if err == nil && ctx.Err() != nil {
-		err = timedOut("it did not end within %s: repeat the command, and it continues", offlineLimit)
+		err = exit.Timeoutf("it did not end within %s: repeat the command, and it continues", offlineLimit)
 		if !led {
-			err = refused("another process drives this deployment: find and stop it")
+			err = exit.Refusedf("another process drives this deployment: find and stop it")
 		}
 	}
 	return err
@@ -123,7 +124,7 @@ func (o *offline) stopHere(d upgradestate.Deployment) (bool, error) {
 		linef(o.say, "to do it%s: give --accept-loss --confirm %s\n", doubts("", lacks), want)
 		return true, nil
 	case !o.accept || o.confirm != want:
-		return true, refused("nothing is changed yet%s: to accept this loss, give --accept-loss --confirm %s", doubts(o.confirm, lacks), want)
+		return true, exit.Refusedf("nothing is changed yet%s: to accept this loss, give --accept-loss --confirm %s", doubts(o.confirm, lacks), want)
 	}
 	return false, nil
 }
@@ -136,7 +137,7 @@ func (o *offline) fits(d upgradestate.Deployment) (done bool, err error) {
 	last := d.LastSwitch
 	switch {
 	case last == nil:
-		return false, refused("no switch was made yet")
+		return false, exit.Refusedf("no switch was made yet")
 	case last.Back && d.Upgrade == nil && last.Snapshot:
 		linef(o.say, "nothing: %s returned to %s already\n", last.ID, last.To)
 		_, places := upgradestate.WritePlaces(d)
@@ -144,11 +145,11 @@ func (o *offline) fits(d upgradestate.Deployment) (done bool, err error) {
 			return true, nil
 		}
 	case last.Back:
-		return false, refused("the latest switch, %s, returned from %s to %s: a rollback returns to the version before the latest forward switch, but there is none", last.ID, last.From, last.To)
+		return false, exit.Refusedf("the latest switch, %s, returned from %s to %s: a rollback returns to the version before the latest forward switch, but there is none", last.ID, last.From, last.To)
 	case last.To != d.CurrentVersion:
-		return false, refused("%s is the current version, but the latest switch led to %s", d.CurrentVersion, last.To)
+		return false, exit.Refusedf("%s is the current version, but the latest switch led to %s", d.CurrentVersion, last.To)
 	case upgradestate.Retired(d, last.From):
-		return false, refused("%s was retired, so no upgrade can return to it", last.From)
+		return false, exit.Refusedf("%s was retired, so no upgrade can return to it", last.From)
 	}
 	o.old, o.new = last.From, last.To
 	if last.Back {
@@ -325,9 +326,9 @@ func (o *offline) changed(d upgradestate.Deployment) error {
 	u, was := d.Upgrade, o.shown.Upgrade
 	switch {
 	case d.Epoch != o.shown.Epoch:
-		return refused("another switch was made meanwhile, and %s is the current version: repeat the command to see what it would do now", d.CurrentVersion)
+		return exit.Refusedf("another switch was made meanwhile, and %s is the current version: repeat the command to see what it would do now", d.CurrentVersion)
 	case u != nil && !isOffline(u) && (was == nil || was.ID != u.ID):
-		return refused("upgrade %s to %s began meanwhile: repeat the command to see what it would do now", u.ID, u.TargetVersion)
+		return exit.Refusedf("upgrade %s to %s began meanwhile: repeat the command to see what it would do now", u.ID, u.TargetVersion)
 	}
 	return nil
 }
@@ -391,7 +392,7 @@ func (o *offline) report(ctx context.Context, keeper identity.Keeper) error {
 			return keeper.Keep(ctx, d)
 		// Without started, the watch may still show the time before this upgrade.
 		case u == nil && started && d.CurrentVersion == o.new:
-			return refused("it was aborted, and %s is still the current version: see 'history', and repeat the command", o.new)
+			return exit.Refusedf("it was aborted, and %s is still the current version: see 'history', and repeat the command", o.new)
 		case u == nil:
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller.dev/internal/control/deployment/api"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
 // needs returns the controller feature that a request requires, and the flag that depends on it. An
@@ -53,7 +54,7 @@ func refusesOlder(plain dbcontrollerv1connect.DeploymentServiceClient, at string
 			case slices.Contains(there.Msg.GetFeatures(), feature):
 				return next(ctx, req)
 			}
-			return nil, failed(exitRefused, &client.NotSentError{Err: fmt.Errorf(
+			return nil, exit.With(exit.Refused, &client.NotSentError{Err: fmt.Errorf(
 				"the controller at %s is older than this command and ignores %s, so nothing was sent: update the controllers first", at, flag)})
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/control/deployment/api"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
 // TestOlderControllerConfirmsNothing: a controller that would ignore a confirmation is sent
@@ -29,7 +30,7 @@ func TestOlderControllerConfirmsNothing(t *testing.T) {
 			silent := &featureless{fake{deployment: switched(), loss: &dbv1.LossReport{Confirm: "d/c/v2"}}}
 			for _, at := range []string{serve(t, older), serveAPI(t, silent)} {
 				out, _, err := run(t, append(command, "--server", at)...)
-				if exitOf(err) != exitRefused || !strings.Contains(err.Error(), "is older than this command and ignores --co") ||
+				if exit.Of(err) != exit.Refused || !strings.Contains(err.Error(), "is older than this command and ignores --co") ||
 					!strings.Contains(err.Error(), "nothing was sent: update the controllers first") || out != "" {
 					t.Errorf("%v, printed %q", err, out)
 				}
@@ -85,7 +86,7 @@ func TestListNamesTheUnreadable(t *testing.T) {
 	t.Parallel()
 	f := &fake{deployment: switched(), unreadable: []*dbv1.ListDeploymentsResponse_Unreadable{{Name: "services/b/deployments/x", Reason: "get services/b/deployments/x: stored value is corrupt"}}}
 	out, _, err := run(t, "list", "--server", serve(t, f))
-	if !strings.Contains(out, switched().GetName()) || exitOf(err) != exitFailed || err.Error() != "not listed: get services/b/deployments/x: stored value is corrupt" {
+	if !strings.Contains(out, switched().GetName()) || exit.Of(err) != exit.Failed || err.Error() != "not listed: get services/b/deployments/x: stored value is corrupt" {
 		t.Errorf("printed %q, %v", out, err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
 // operatorCommands returns the commands that call a controller's API.
@@ -33,9 +34,9 @@ func verb(name, short string, nouns ...*cobra.Command) *cobra.Command {
 		Use: name, Short: short,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage("%s: unknown object %q: use '%s %s'", name, args[0], cmd.CommandPath(), nouns[0].Name())
+				return exit.Usagef("%s: unknown object %q: use '%s %s'", name, args[0], cmd.CommandPath(), nouns[0].Name())
 			}
-			return usage("%s: no object given: use '%s %s'", name, cmd.CommandPath(), nouns[0].Name())
+			return exit.Usagef("%s: no object given: use '%s %s'", name, cmd.CommandPath(), nouns[0].Name())
 		},
 	}
 	cmd.AddCommand(nouns...)
@@ -116,7 +117,7 @@ func unreadable(all []*dbv1.ListDeploymentsResponse_Unreadable) error {
 	if len(reasons) == 0 {
 		return nil
 	}
-	return failedf(exitFailed, "not listed: %s", strings.Join(reasons, "; "))
+	return exit.Errorf(exit.Failed, "not listed: %s", strings.Join(reasons, "; "))
 }
 
 // onlyDeployment accepts no argument or the noun "deployment".
@@ -124,7 +125,7 @@ func onlyDeployment(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 || len(args) == 1 && args[0] == "deployment" {
 		return nil
 	}
-	return usage("unknown argument %q: give the deployment with --name", args[0])
+	return exit.Usagef("unknown argument %q: give the deployment with --name", args[0])
 }
 
 // call opens the connection, runs f and explains its error. f makes one call, or several that
@@ -148,7 +149,7 @@ func (c *connection) print(cmd *cobra.Command, d *dbv1.Deployment) error {
 // explain turns an API error into one line for people, with its exit status.
 func (c *connection) explain(err error) error {
 	var ce *connect.Error
-	var known *failure
+	var known *exit.Error
 	if err == nil || errors.As(err, &known) || !errors.As(err, &ce) {
 		return err
 	}
@@ -156,43 +157,43 @@ func (c *connection) explain(err error) error {
 	// Wire errors come from a controller. All others come from this client or the network.
 	switch {
 	case errors.Is(err, context.Canceled):
-		return failedf(exitInterrupted, "interrupted")
+		return exit.Errorf(exit.Interrupted, "interrupted")
 	case ce.Code() == connect.CodeUnauthenticated:
-		return failedf(exitNotAllowed, "%s: give --token-file, or --tls-cert and --tls-key", ce.Message())
+		return exit.Errorf(exit.NotAllowed, "%s: give --token-file, or --tls-cert and --tls-key", ce.Message())
 	case !connect.IsWireError(err) && distrust(err, at) != nil:
-		return failed(exitUnreachable, distrust(err, at))
+		return exit.With(exit.Unreachable, distrust(err, at))
 	case connect.IsWireError(err) && strings.HasSuffix(ce.Message(), deployment.ErrNotFound.Error()):
-		return failedf(exitNotFound, "%s: 'dbcontroller list' shows the existing deployments", ce.Message())
+		return exit.Errorf(exit.NotFound, "%s: 'dbcontroller list' shows the existing deployments", ce.Message())
 	case connect.IsWireError(err):
-		return failed(exitOfCode(ce.Code()), errors.New(ce.Message()))
+		return exit.With(exitOfCode(ce.Code()), errors.New(ce.Message()))
 	case ce.Code() == connect.CodeUnavailable:
-		return failedf(exitUnreachable, "no controller answers at %s: start one with 'dbcontroller run', or give another --server", at)
+		return exit.Errorf(exit.Unreachable, "no controller answers at %s: start one with 'dbcontroller run', or give another --server", at)
 	case ce.Code() == connect.CodeDeadlineExceeded:
-		return failedf(exitTimeout, "the controller at %s does not answer in time: check its log, or give another --server, or a longer --timeout", at)
+		return exit.Errorf(exit.Timeout, "the controller at %s does not answer in time: check its log, or give another --server, or a longer --timeout", at)
 	default:
-		return failedf(exitUnreachable, "the server at %s is not a controller's API (%s): give the address of the API with --server", at, ce.Message())
+		return exit.Errorf(exit.Unreachable, "the server at %s is not a controller's API (%s): give the address of the API with --server", at, ce.Message())
 	}
 }
 
 // exitOfCode returns the exit status for a controller's error code.
-func exitOfCode(code connect.Code) exit {
+func exitOfCode(code connect.Code) exit.Status {
 	switch code {
 	case connect.CodeInvalidArgument, connect.CodeOutOfRange:
-		return exitUsage
+		return exit.Usage
 	case connect.CodeNotFound:
-		return exitNotFound
+		return exit.NotFound
 	case connect.CodeFailedPrecondition, connect.CodeAlreadyExists, connect.CodeAborted:
-		return exitRefused
+		return exit.Refused
 	case connect.CodeUnauthenticated, connect.CodePermissionDenied:
-		return exitNotAllowed
+		return exit.NotAllowed
 	case connect.CodeUnavailable, connect.CodeResourceExhausted, connect.CodeCanceled:
-		return exitUnreachable // the controller ended the call
+		return exit.Unreachable // the controller ended the call
 	case connect.CodeDeadlineExceeded:
-		return exitTimeout
+		return exit.Timeout
 	case connect.CodeUnknown, connect.CodeInternal, connect.CodeDataLoss, connect.CodeUnimplemented:
-		return exitFailed
+		return exit.Failed
 	}
-	return exitFailed
+	return exit.Failed
 }
 
 // Limits for a silent controller. Present controllers announce when their next message is due, and
@@ -209,7 +210,7 @@ func received[Q, M, R any](ctx context.Context, c *connection, what string, begi
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silent := time.AfterFunc(silence*c.timeout, func() {
-		cancel(timedOut("the controllers at %s have sent nothing for too long about the %s: it ends there, too; check their logs, or give a longer --timeout", c.address(), what))
+		cancel(exit.Timeoutf("the controllers at %s have sent nothing for too long about the %s: it ends there, too; check their logs, or give a longer --timeout", c.address(), what))
 	})
 	defer silent.Stop()
 	heard := false
@@ -234,16 +235,16 @@ func received[Q, M, R any](ctx context.Context, c *connection, what string, begi
 			return r, nil
 		}
 		if err == nil {
-			return nil, failedf(exitUnreachable, "the controller ended the %s without a report: repeat the command", what)
+			return nil, exit.Errorf(exit.Unreachable, "the controller ended the %s without a report: repeat the command", what)
 		}
 	}
-	var gone *failure
+	var gone *exit.Error
 	// A silence limit hides behind the context's error, so ask for the cause.
 	switch cause := context.Cause(ctx); {
 	case errors.As(cause, &gone):
 		return nil, gone
 	case cause == nil && heard && !connect.IsWireError(err): // the connection broke
-		return nil, failedf(exitUnreachable, "the controller stopped, and with it the %s: repeat the command", what)
+		return nil, exit.Errorf(exit.Unreachable, "the controller stopped, and with it the %s: repeat the command", what)
 	}
 	return nil, err
 }

@@ -14,6 +14,7 @@ import (
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/access/accesstest"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
 func TestCommandsAskForWhatTheyWereTold(t *testing.T) {
@@ -238,7 +239,7 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 			if err == nil || err.Error() != tc.want {
 				t.Errorf("got  %v\nwant %s", err, tc.want)
 			}
-			if e := exitOf(err); e == exitDone || e == exitFindings || e >= exitTimeout {
+			if e := exit.Of(err); e == exit.Done || e == exit.Findings || e >= exit.Timeout {
 				t.Errorf("exit status %d", e)
 			}
 			if out != "" {

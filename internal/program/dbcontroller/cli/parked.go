@@ -14,6 +14,7 @@ import (
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
 func parkedCommand() *cobra.Command {
@@ -74,13 +75,13 @@ func waiveCommand() *cobra.Command {
 			counted := cmd.Flags().Changed("count")
 			switch {
 			case counted && !all:
-				return usage("--count: give it only with --all")
+				return exit.Usagef("--count: give it only with --all")
 			case all && kind == "":
-				return usage("no kind given: use --kind with a kind from 'dbcontroller parked'")
+				return exit.Usagef("no kind given: use --kind with a kind from 'dbcontroller parked'")
 			case all && key != "":
-				return usage("--key and --all: give only one of them")
+				return exit.Usagef("--key and --all: give only one of them")
 			case !all && (kind == "" || key == ""):
-				return usage("no record given: use --kind and --key with values from 'dbcontroller parked'")
+				return exit.Usagef("no record given: use --kind and --key with values from 'dbcontroller parked'")
 			case all && counted:
 				return a.waiveKind(cmd, kind, &number)
 			case all:
@@ -160,7 +161,7 @@ func (a *asker) waiveKind(cmd *cobra.Command, kind string, number *int64) error 
 		was := idle(now.GetEffects())
 		// Refuse before sending: an older controller would waive the kind without a number.
 		if number == nil && !a.dryRun && !was {
-			return refused("waive: it would %s; to do that, give --count %d", strings.Join(now.GetEffects(), "; "), now.GetWaived())
+			return exit.Refusedf("waive: it would %s; to do that, give --count %d", strings.Join(now.GetEffects(), "; "), now.GetWaived())
 		}
 		announce(cmd.ErrOrStderr(), "will", now.GetEffects())
 		what := "every " + kind
@@ -180,7 +181,7 @@ func (a *asker) waiveKind(cmd *cobra.Command, kind string, number *int64) error 
 }
 
 // errDifferent gives a comparison that found differences its exit status.
-var errDifferent = finding("source and target differ")
+var errDifferent = exit.Finding("source and target differ")
 
 func verifyCommand() *cobra.Command {
 	a := &asker{}
@@ -197,7 +198,7 @@ func verifyCommand() *cobra.Command {
 		Args:    onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if a.dryRun && !repair {
-				return usage("--dry-run: give it together with --repair; otherwise the command only records the differences")
+				return exit.Usagef("--dry-run: give it together with --repair; otherwise the command only records the differences")
 			}
 			err := a.verify(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 			// Repair only differences. Any other error means that the comparison is incomplete.

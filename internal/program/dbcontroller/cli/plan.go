@@ -17,12 +17,13 @@ import (
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/internal/program/dbcontroller/app"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/internal/program/process"
 	"dbcontroller.dev/upgradestate"
 )
 
 // errPlan gives a plan with failed checks its exit status.
-var errPlan = finding("the upgrade would fail as planned: fix the FAILED checks")
+var errPlan = exit.Finding("the upgrade would fail as planned: fix the FAILED checks")
 
 func planCommand(register Register) *cobra.Command {
 	c := &connection{}
@@ -43,7 +44,7 @@ func planCommand(register Register) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case file != "" && (c.flags.Server != "" || c.context != ""):
-				return usage("--config and --server or --context: give only one: --config makes the plan here, the others at a controller")
+				return exit.Usagef("--config and --server or --context: give only one: --config makes the plan here, the others at a controller")
 			case file != "":
 				return c.planAlone(cmd, register, file, target)
 			}
@@ -87,12 +88,12 @@ func (c *connection) planAlone(cmd *cobra.Command, register Register, file, targ
 	ctx := cmd.Context()
 	cfg, err := config.Load(file, nil)
 	if err != nil {
-		return failed(exitUsage, err)
+		return exit.With(exit.Usage, err)
 	}
 	// Load lenses before asking etcd: their errors need no network.
 	registry, carry, err := Transformers(cfg, register)
 	if err != nil {
-		return failed(exitUsage, err)
+		return exit.With(exit.Usage, err)
 	}
 	shown := newProgress(cmd.ErrOrStderr())
 	defer shown.end()
@@ -110,8 +111,8 @@ func (c *connection) planAlone(cmd *cobra.Command, register Register, file, targ
 		shown.show(w.Doing, planText(now))
 	}, zap.NewNop())
 	if err != nil {
-		if e := exitOf(err); e == exitFailed {
-			err = failed(exitRefused, err) // as when a controller cannot make the plan
+		if e := exit.Of(err); e == exit.Failed {
+			err = exit.With(exit.Refused, err) // as when a controller cannot make the plan
 		}
 		return fmt.Errorf("plan: %w", err)
 	}

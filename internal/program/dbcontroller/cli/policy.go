@@ -14,12 +14,13 @@ import (
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
 // asRetries converts a number of retries. A larger number would reach the API as another one.
 func asRetries(n int) (int32, error) {
 	if n < -1 || n > math.MaxInt32 {
-		return 0, usage("--retries %d: give -1 to %d", n, math.MaxInt32)
+		return 0, exit.Usagef("--retries %d: give -1 to %d", n, math.MaxInt32)
 	}
 	return int32(n), nil
 }
@@ -88,9 +89,9 @@ func (p *policyFlags) change(given func(flag string) bool, noHold bool) (*dbv1.S
 	flags := []string{"hold", "deadline", "max-pause", "max-hold", "retries"}
 	switch {
 	case given("hold") && noHold:
-		return nil, usage("--hold and --no-hold: give only one of them")
+		return nil, exit.Usagef("--hold and --no-hold: give only one of them")
 	case !noHold && !slices.ContainsFunc(flags, given):
-		return nil, usage("nothing to set: give --hold, --no-hold, --deadline, --max-pause, --max-hold or --retries")
+		return nil, exit.Usagef("nothing to set: give --hold, --no-hold, --deadline, --max-pause, --max-hold or --retries")
 	}
 	to, err := p.policy()
 	if err != nil {

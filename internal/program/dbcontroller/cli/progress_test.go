@@ -18,6 +18,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/transform/lens/lint"
 )
 
@@ -101,7 +102,7 @@ func TestALongCallThatIsSilent(t *testing.T) {
 	inTime(t, func(timeout string) error {
 		h := &hanging{began: make(chan struct{}), ended: make(chan struct{}), promises: true}
 		out, _, err := run(t, "verify", "--timeout", timeout, "--server", serveAPI(t, h))
-		if exitOf(err) != exitTimeout || out != "" || !strings.Contains(err.Error(), "have sent nothing for too long about the comparison") {
+		if exit.Of(err) != exit.Timeout || out != "" || !strings.Contains(err.Error(), "have sent nothing for too long about the comparison") {
 			return fmt.Errorf("with %s: printed %q, %w", timeout, out, err)
 		}
 		<-h.ended
@@ -129,7 +130,7 @@ func TestInterrupted(t *testing.T) {
 	}
 	<-h.ended
 	_ = cmd.Wait() // its status says it
-	if got := exit(cmd.ProcessState.ExitCode()); got != exitInterrupted || out.Len() > 0 || !strings.HasSuffix(diag.String(), "dbcontroller: interrupted\n") {
+	if got := exit.Status(cmd.ProcessState.ExitCode()); got != exit.Interrupted || out.Len() > 0 || !strings.HasSuffix(diag.String(), "dbcontroller: interrupted\n") {
 		t.Errorf("exit status %d, printed %q, diagnostics %q", got, out.String(), diag.String())
 	}
 }
@@ -138,7 +139,7 @@ func TestInterrupted(t *testing.T) {
 func TestAControllerThatGoesAway(t *testing.T) {
 	t.Parallel()
 	_, _, err := run(t, "verify", "--server", serveAPI(t, &leaving{}))
-	if exitOf(err) != exitUnreachable || !strings.Contains(err.Error(), "the controller stopped, and with it the comparison") {
+	if exit.Of(err) != exit.Unreachable || !strings.Contains(err.Error(), "the controller stopped, and with it the comparison") {
 		t.Error(err)
 	}
 }
@@ -171,7 +172,7 @@ func TestLintSaysHowFarItIs(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := o.samples[0].Source.Next(ctx); exitOf(err) != exitInterrupted {
+		if _, err := o.samples[0].Source.Next(ctx); exit.Of(err) != exit.Interrupted {
 			t.Errorf("interrupted: %v", err)
 		}
 	})

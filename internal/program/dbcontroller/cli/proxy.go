@@ -17,6 +17,7 @@ import (
 	"dbcontroller.dev/internal/access"
 	"dbcontroller.dev/internal/base/zaplog"
 	"dbcontroller.dev/internal/program/adminport"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/internal/program/process"
 	"dbcontroller.dev/internal/proxy"
 )
@@ -33,14 +34,14 @@ func proxyCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var at zapcore.Level
 			if err := at.UnmarshalText([]byte(level)); err != nil {
-				return usage("--log-level %q: want debug, info, warn or error", level)
+				return exit.Usagef("--log-level %q: want debug, info, warn or error", level)
 			}
 			if file == "" {
-				return usage("--config is missing: give the configuration file of the proxy")
+				return exit.Usagef("--config is missing: give the configuration file of the proxy")
 			}
 			cfg, err := config.LoadProxy(file, nil)
 			if err != nil {
-				return failed(exitUsage, err)
+				return exit.With(exit.Usage, err)
 			}
 			return runProxy(cmd.Context(), cfg, process.NewLogger(at))
 		},
@@ -118,13 +119,13 @@ func listenForProxy(cfg config.Proxy, log *zap.Logger) (net.Listener, error) {
 	pair, err := access.OpenKeyPair("certificate of the proxy", cfg.Cert, cfg.Key, log)
 	if err != nil {
 		_ = l.Close()
-		return nil, failed(exitUsage, err)
+		return nil, exit.With(exit.Usage, err)
 	}
 	var clients *access.Authorities
 	if cfg.ClientCA != "" {
 		if clients, err = access.OpenClientAuthorities("authorities for clients of the proxy", cfg.ClientCA, log); err != nil {
 			_ = l.Close()
-			return nil, failed(exitUsage, err)
+			return nil, exit.With(exit.Usage, err)
 		}
 	}
 	return tls.NewListener(l, required(access.ServerTLS(pair, clients), clients != nil)), nil

@@ -17,6 +17,7 @@ import (
 	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/internal/engine/identity"
 	"dbcontroller.dev/internal/program/databases"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/internal/program/process"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
@@ -159,7 +160,7 @@ func (r *recovery) stopHere(d upgradestate.Deployment, first string) (bool, erro
 		return true, nil
 	}
 	if want, lacks := api.Confirmation(d, d.CurrentVersion); r.confirm != want {
-		return true, refused("nothing is written yet%s: to write it, %sgive --confirm %s", doubts(r.confirm, lacks), first, want)
+		return true, exit.Refusedf("nothing is written yet%s: to write it, %sgive --confirm %s", doubts(r.confirm, lacks), first, want)
 	}
 	return false, nil
 }
@@ -252,7 +253,7 @@ func stillAlive(controllers []string) error {
 	if len(controllers) == 0 {
 		return nil
 	}
-	return refused("controller %s is alive: stop all controllers, and wait until their leases end", strings.Join(controllers, ", "))
+	return exit.Refusedf("controller %s is alive: stop all controllers, and wait until their leases end", strings.Join(controllers, ", "))
 }
 
 // replaceable returns the record to replace. Its name is empty if there is none. It refuses a
@@ -286,7 +287,7 @@ func (r *recovery) replaceable(ctx context.Context, store *deployment.Store, mar
 				followed += "; " + r.String()
 			}
 		}
-		return d, refused("%s exists, at %s in epoch %d, and agrees with its databases: there is nothing to recover%s", d.Name, d.CurrentVersion, d.Epoch, followed)
+		return d, exit.Refusedf("%s exists, at %s in epoch %d, and agrees with its databases: there is nothing to recover%s", d.Name, d.CurrentVersion, d.Epoch, followed)
 	case !errors.As(err, &mismatch):
 		return d, err
 	}
@@ -311,7 +312,7 @@ func (r *recovery) rebuild(ctx context.Context, e identity.Evidence, p *process.
 	// Never guess: a wrong choice would discard the latest writes.
 	var undecided *identity.UndecidedError
 	if errors.As(err, &undecided) {
-		return upgradestate.Deployment{}, refused("%w: find the database with the latest writes, and choose it with --current VERSION; the service loses the writes to the other one since the switch", err)
+		return upgradestate.Deployment{}, exit.Refusedf("%w: find the database with the latest writes, and choose it with --current VERSION; the service loses the writes to the other one since the switch", err)
 	}
 	if err != nil {
 		return upgradestate.Deployment{}, err

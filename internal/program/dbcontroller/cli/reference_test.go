@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
+
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
 //go:generate go test . -run TestReferenceIsCurrent -update
@@ -21,8 +23,8 @@ func TestReferenceIsCurrent(t *testing.T) {
 	b.WriteString("# Command line\n\nGenerated from the commands by `go generate ./internal/program/dbcontroller/cli`; a test fails when it is not current.\n" +
 		"Results go to standard output, diagnostics to standard error; what fails says so in one line, and in its exit status.\n")
 	b.WriteString("\n## Exit status\n\nThese stay as they are. A script tries again on 6 and 7, asks or repeats on 8, and needs somebody on all others.\n\n| status | kind | when |\n| --- | --- | --- |\n")
-	for _, e := range exits {
-		fmt.Fprintf(&b, "| %d | %s | %s |\n", e.exit, e.name, e.meaning)
+	for _, e := range exit.All {
+		fmt.Fprintf(&b, "| %d | %s | %s |\n", e.Status, e.Name, e.Meaning)
 	}
 	reference(&b, Program{Etcd: func(context.Context, string, *zap.Logger) ([]string, func() error, error) {
 		return nil, nil, errors.New("no command runs here")

@@ -13,10 +13,11 @@ import (
 	"github.com/spf13/cobra"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
 // errRehearsal gives a rehearsal that found problems its exit status.
-var errRehearsal = finding("the rehearsal found problems: correct them before begin-upgrade")
+var errRehearsal = exit.Finding("the rehearsal found problems: correct them before begin-upgrade")
 
 func rehearseCommand() *cobra.Command {
 	c := &connection{}
@@ -35,10 +36,10 @@ func rehearseCommand() *cobra.Command {
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if req.Sample < 0 {
-				return usage("--sample %d: give a number of records", req.Sample)
+				return exit.Usagef("--sample %d: give a number of records", req.Sample)
 			}
 			if limit < time.Second {
-				return usage("--limit %s: give a time of at least 1s, e.g. 48h", limit)
+				return exit.Usagef("--limit %s: give a time of at least 1s, e.g. 48h", limit)
 			}
 			// The API counts whole seconds, hence the minimum above.
 			req.Name, req.LimitSeconds = c.name, int64(limit/time.Second)

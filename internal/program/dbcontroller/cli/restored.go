@@ -8,6 +8,7 @@ import (
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
 func restoredCommand() *cobra.Command {
@@ -26,7 +27,7 @@ func restoredCommand() *cobra.Command {
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if follow == keep {
-				return usage("give --follow or --keep")
+				return exit.Usagef("give --follow or --keep")
 			}
 			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, _ *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
 				return api.DecideRestored(ctx, connect.NewRequest(&dbv1.DecideRestoredRequest{

@@ -8,6 +8,7 @@ import (
 
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/internal/program/databases"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
 // fixedKinds returns the application's collections in each API version, including those made by
@@ -45,7 +46,7 @@ func rolesCommand(register Register) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p := databases.Part(part)
 			if !slices.Contains(databases.Parts, p) {
-				return usage("--for %q: use controller, server or application", part)
+				return exit.Usagef("--for %q: use controller, server or application", part)
 			}
 			// --why needs no configuration.
 			if why {
@@ -53,7 +54,7 @@ func rolesCommand(register Register) *cobra.Command {
 				return err
 			}
 			if file == "" {
-				return usage("no configuration given: use --config FILE")
+				return exit.Usagef("no configuration given: use --config FILE")
 			}
 			cfg, err := config.Load(file, nil)
 			if err != nil {

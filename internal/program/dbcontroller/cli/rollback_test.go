@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
 // TestRollback begins the rollback once, whatever is repeated.
@@ -90,7 +91,7 @@ func TestRollbackToTheSnapshot(t *testing.T) {
 	}
 	// A controller that is older would not compare it.
 	f.older, f.loss.Confirm = true, ""
-	if _, _, err := run(t, "rollback", "--to-snapshot", "--accept-loss", "--server", server); exitOf(err) != exitRefused || !strings.Contains(err.Error(), "is older than this command and ignores --confirm") {
+	if _, _, err := run(t, "rollback", "--to-snapshot", "--accept-loss", "--server", server); exit.Of(err) != exit.Refused || !strings.Contains(err.Error(), "is older than this command and ignores --confirm") {
 		t.Error(err)
 	}
 	f.older = false

@@ -29,6 +29,7 @@ import (
 	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/internal/program/build"
 	"dbcontroller.dev/internal/program/dbcontroller/app"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/internal/program/process"
 	"dbcontroller.dev/internal/program/traces"
 )
@@ -71,9 +72,9 @@ func (p Program) Command() *cobra.Command {
 // markUsage gives every error in flags and arguments the exit status of a usage error, for cmd and
 // all its subcommands.
 func markUsage(cmd *cobra.Command) {
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return failed(exitUsage, err) })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.With(exit.Usage, err) })
 	if check := cmd.Args; check != nil {
-		cmd.Args = func(cmd *cobra.Command, args []string) error { return failed(exitUsage, check(cmd, args)) }
+		cmd.Args = func(cmd *cobra.Command, args []string) error { return exit.With(exit.Usage, check(cmd, args)) }
 	}
 	for _, sub := range cmd.Commands() {
 		markUsage(sub)
@@ -84,8 +85,8 @@ func markUsage(cmd *cobra.Command) {
 // unless etcd does not answer.
 func start(ctx context.Context, flags process.Flags) (*process.Process, error) {
 	p, err := process.Start(ctx, flags)
-	if exitOf(err) == exitFailed {
-		err = failed(exitUsage, err)
+	if exit.Of(err) == exit.Failed {
+		err = exit.With(exit.Usage, err)
 	}
 	return p, err
 }
@@ -116,7 +117,7 @@ func runCommand(program Program) *cobra.Command {
 			// owns shards.
 			registry, carries, err := Transformers(p.Config, program.Register)
 			if err != nil {
-				return failed(exitUsage, err)
+				return exit.With(exit.Usage, err)
 			}
 			tracer, stop, err := traces.Open(p.Config, p.ID, p.Log)
 			if err != nil {
@@ -206,6 +207,10 @@ func printVersion(w io.Writer, name string, here build.Info, there *dbv1.Version
 	}
 	return write(w, []byte(text))
 }
+
+// ExitStatus returns the exit status for the error that a command ended with. nil gives 0.
+// docs/cli.md lists all of them.
+func ExitStatus(err error) int { return int(exit.Of(err)) }
 
 // Main runs the command line and exits the process. A service's own controller calls only this from
 // its main function. register adds the service's transformers. Lenses of fixed-name kinds still

@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
 // many is the sample with so many shards, most of which wait for nothing.
@@ -230,7 +231,7 @@ func TestWatchAsksAgainWhereNothingComes(t *testing.T) {
 		return nil
 	})
 	_, _, err := run(t, "watch", "deployment", "--timeout", "200ms", "--server", serveAPI(t, &quietly{}))
-	if exitOf(err) != exitTimeout {
+	if exit.Of(err) != exit.Timeout {
 		t.Errorf("one that never answers: %v", err)
 	}
 }
@@ -243,7 +244,7 @@ func TestWatchEndsWithTheUpgrade(t *testing.T) {
 	inTime(t, func(timeout string) error {
 		q := &quietly{shows: []*dbv1.Deployment{aborted, sample(), aborted}}
 		out, _, err := run(t, "watch", "deployment", "--until-version", "v2", "--timeout", timeout, "--server", serveAPI(t, q))
-		if exitOf(err) != exitRefused || q.asked.Load() != 3 || !strings.Contains(err.Error(), "the upgrade to v2 has ended, and v1 is the current version: 'dbcontroller history' shows why") {
+		if exit.Of(err) != exit.Refused || q.asked.Load() != 3 || !strings.Contains(err.Error(), "the upgrade to v2 has ended, and v1 is the current version: 'dbcontroller history' shows why") {
 			return fmt.Errorf("with %s: %w, asked %d times, printed %q", timeout, err, q.asked.Load(), out)
 		}
 		return nil

@@ -8,6 +8,7 @@ import (
 
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/internal/engine/collections"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens"
@@ -53,7 +54,7 @@ func Transformers(cfg config.Config, register Register) (*transform.Registry, co
 		// A kind without an entry would be left behind silently at the next upgrade.
 		for _, kind := range before {
 			if !slices.Contains(p.taken, kind) {
-				return nil, nil, usage("kinds: collection %s of %s has no transform to %s: add an entry with from: %s and versions: [%s, %s], or one that is discontinued",
+				return nil, nil, exit.Usagef("kinds: collection %s of %s has no transform to %s: add an entry with from: %s and versions: [%s, %s], or one that is discontinued",
 					kind, p.older, p.newer, kind, p.older, p.newer)
 			}
 		}
@@ -82,7 +83,7 @@ func knownInEtcd(r *transform.Registry, dbs []config.DB) error {
 		}
 		for _, k := range db.Kinds {
 			if !slices.Contains(kinds, k.Name) {
-				return usage("etcd.kinds of %s: %s is not a kind of that version in kinds, which has: %s", db.Version, k.Name, strings.Join(kinds, ", "))
+				return exit.Usagef("etcd.kinds of %s: %s is not a kind of that version in kinds, which has: %s", db.Version, k.Name, strings.Join(kinds, ", "))
 			}
 		}
 	}
@@ -142,7 +143,7 @@ func loadLenses(kinds []config.Kind) ([]*lens.Lens, error) {
 		}
 		text, err := os.ReadFile(k.Lens)
 		if err != nil {
-			return nil, usage("kinds: lens of %s: %w", k.From, err)
+			return nil, exit.Usagef("kinds: lens of %s: %w", k.From, err)
 		}
 		if lenses[i], err = lens.Parse(k.Lens, text); err != nil {
 			return nil, err

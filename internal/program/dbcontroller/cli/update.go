@@ -13,6 +13,7 @@ import (
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	dataupdate "dbcontroller.dev/internal/engine/backfill"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/transform"
 )
 
@@ -86,7 +87,7 @@ func beginUpdateCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if task == "" {
-				return usage("no data update given: use --task with a name from 'dbcontroller update list'")
+				return exit.Usagef("no data update given: use --task with a name from 'dbcontroller update list'")
 			}
 			return a.do(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dryRun bool, _ *dbv1.Deployment) (*connect.Response[dbv1.Deployment], error) {
 				return api.BeginUpdate(ctx, connect.NewRequest(&dbv1.BeginUpdateRequest{

@@ -9,6 +9,7 @@ import (
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
 func pauseCommand() *cobra.Command {
@@ -64,7 +65,7 @@ func paceCommand() *cobra.Command {
 				return err
 			}
 			if req == nil {
-				return usage("nothing to set: give --max-rate, --max-source-load or --window")
+				return exit.Usagef("nothing to set: give --max-rate, --max-source-load or --window")
 			}
 			return a.do(cmd, a.pace(req))
 		},
@@ -160,7 +161,7 @@ func completeCommand() *cobra.Command {
 		Args: onlyDeployment,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if version == "" {
-				return usage("no version given: use --version, e.g. --version v1")
+				return exit.Usagef("no version given: use --version, e.g. --version v1")
 			}
 			millis, err := asMillis("unused-for", unused)
 			if err != nil {

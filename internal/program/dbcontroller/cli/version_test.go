@@ -12,6 +12,7 @@ import (
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/access/accesstest"
 	"dbcontroller.dev/internal/program/build"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
 // versioned is a controller that says which build it is.
@@ -37,7 +38,7 @@ func TestVersionOfAController(t *testing.T) {
 	if out, _, err = run(t, "version", "--server", serve(t, &fake{older: true})); err != nil || out != here+"controller an older version that does not report its number\n" {
 		t.Errorf("of an older one: %v %s", err, out)
 	}
-	if out, _, err = run(t, "version", "--server", accesstest.ClosedPort(t)); exitOf(err) != exitUnreachable || out != "" {
+	if out, _, err = run(t, "version", "--server", accesstest.ClosedPort(t)); exit.Of(err) != exit.Unreachable || out != "" {
 		t.Errorf("nobody answers: %v %s", err, out)
 	}
 }

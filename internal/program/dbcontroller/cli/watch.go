@@ -15,6 +15,7 @@ import (
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller.dev/internal/base/printable"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
 // watchPatience is the time that a view waits for a controller to return.
@@ -83,7 +84,7 @@ func (c *connection) follow(ctx context.Context, api dbcontrollerv1connect.Deplo
 				return true, nil
 			// An upgrade that was not seen may still begin. Only one that was seen can have ended.
 			case u == nil && started:
-				return true, refused("the upgrade to %s has ended, and %s is the current version: 'dbcontroller history' shows why", until, d.GetCurrentVersion())
+				return true, exit.Refusedf("the upgrade to %s has ended, and %s is the current version: 'dbcontroller history' shows why", until, d.GetCurrentVersion())
 			}
 			started = started || u.GetTargetVersion() == until
 			return false, nil
@@ -94,7 +95,7 @@ func (c *connection) follow(ctx context.Context, api dbcontrollerv1connect.Deplo
 			if until == "" {
 				return nil
 			}
-			return failedf(exitInterrupted, "interrupted before version %s", until)
+			return exit.Errorf(exit.Interrupted, "interrupted before version %s", until)
 		case err == nil:
 			return nil
 		case errors.Is(err, errQuiet):

@@ -12,6 +12,7 @@ import (
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller.dev/internal/base/printable"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 )
 
 func beginCommand() *cobra.Command {
@@ -165,11 +166,11 @@ func (a *asker) loss(cmd *cobra.Command, accept bool, confirm string) error {
 	if err != nil {
 		return err
 	}
-	shown := newProgress(cmd.ErrOrStderr())
-	defer shown.end()
+	shown := terminal.NewProgress(cmd.ErrOrStderr())
+	defer shown.End()
 	r, err := received(cmd.Context(), &a.connection, "estimate", api.EstimateLoss, &dbv1.EstimateLossRequest{Name: a.name}, func(m *dbv1.EstimateLossResponse) (*dbv1.WorkProgress, *dbv1.LossReport) {
 		if m.GetReport() == nil && m.GetCompared() > 0 {
-			shown.show("", fmt.Sprintf("compared %s groups", count(m.GetCompared())))
+			shown.Show("", fmt.Sprintf("compared %s groups", terminal.Count(m.GetCompared())))
 		}
 		return m.GetWork(), m.GetReport()
 	})
@@ -177,8 +178,8 @@ func (a *asker) loss(cmd *cobra.Command, accept bool, confirm string) error {
 		return err
 	}
 	// End the progress line before the numbers, or they would be written over it.
-	shown.end()
-	numbers := fmt.Sprintf("%s created, %s changed, %s deleted since the switch, of %s groups", count(r.GetCreated()), count(r.GetChanged()), count(r.GetDeleted()), count(r.GetCompared()))
+	shown.End()
+	numbers := fmt.Sprintf("%s created, %s changed, %s deleted since the switch, of %s groups", terminal.Count(r.GetCreated()), terminal.Count(r.GetChanged()), terminal.Count(r.GetDeleted()), terminal.Count(r.GetCompared()))
 	if want := r.GetConfirm(); !a.dryRun && (!accept || want != "" && confirm != want) {
 		if names := r.GetExamples(); len(names) > 0 {
 			numbers += ", such as " + strings.Join(names[:min(3, len(names))], ", ")

@@ -19,6 +19,7 @@ import (
 	"dbcontroller.dev/internal/base/printable"
 	"dbcontroller.dev/internal/base/watchedfile"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 )
 
 // serverEnv is the environment variable for the API address without --server.
@@ -127,7 +128,7 @@ func (c *connection) open() (dbcontrollerv1connect.DeploymentServiceClient, erro
 	// The check of older controllers calls the API itself, so it needs a client of its own.
 	interceptors := []connect.Interceptor{refusesOlder(plain, c.address())}
 	if !c.json { // JSON output escapes by itself; programs need the raw text
-		interceptors = append(interceptors, quoting{})
+		interceptors = append(interceptors, terminal.Quoting{})
 	}
 	api, err := client.Open(cfg, connect.WithInterceptors(interceptors...))
 	return api, exit.With(exit.Usage, err)

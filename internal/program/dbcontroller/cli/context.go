@@ -16,6 +16,7 @@ import (
 
 	"dbcontroller.dev/appclient/client"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 )
 
 // contexts is a user's file of named controllers. It holds file names and no secrets. Anyone who
@@ -201,7 +202,7 @@ func listContextsCommand() *cobra.Command {
 				return err
 			}
 			var b bytes.Buffer
-			t := newTable(&b, "\tNAME\tSERVER\tDEPLOYMENT\tPROVES ITSELF BY")
+			t := terminal.Table(&b, "\tNAME\tSERVER\tDEPLOYMENT\tPROVES ITSELF BY")
 			for _, name := range slices.Sorted(maps.Keys(all.Contexts)) {
 				at, star, by := all.Contexts[name], "", "-"
 				if name == all.Current {
@@ -213,10 +214,10 @@ func listContextsCommand() *cobra.Command {
 				case at.Cert != "":
 					by = "a certificate"
 				}
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", star, name, at.Server, or(at.Name, "-"), by)
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", star, name, at.Server, cmp.Or(at.Name, "-"), by)
 			}
-			flush(t)
-			return write(cmd.OutOrStdout(), trimLines(b.Bytes()))
+			terminal.Flush(t)
+			return terminal.Write(cmd.OutOrStdout(), trimLines(b.Bytes()))
 		},
 	}
 }

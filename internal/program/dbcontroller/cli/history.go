@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller.dev/internal/control/deployment/api"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 )
 
 func historyCommand() *cobra.Command {
@@ -54,29 +56,29 @@ func printHistory(w io.Writer, entries []*dbv1.HistoryEntry) error {
 		}
 		list = append(list, string(text))
 	}
-	return write(w, []byte(`{"history":[`+strings.Join(list, ",")+"]}\n"))
+	return terminal.Write(w, []byte(`{"history":[`+strings.Join(list, ",")+"]}\n"))
 }
 
 func renderHistory(w io.Writer, entries []*dbv1.HistoryEntry) error {
 	if len(entries) == 0 {
-		return write(w, []byte("nothing has happened yet\n"))
+		return terminal.Write(w, []byte("nothing has happened yet\n"))
 	}
 	var b bytes.Buffer
-	t := newTable(&b, "AT\tWHAT\tOF\tBY\tTOOK\tOUTCOME\tDETAIL")
+	t := terminal.Table(&b, "AT\tWHAT\tOF\tBY\tTOOK\tOUTCOME\tDETAIL")
 	for _, e := range entries {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", shortTime(e.GetAt()), e.GetWhat(), or(subjectOf(e), "-"), or(whoOf(e), "-"),
-			or(between(e.GetAt(), e.GetEnded()), "-"), or(outcomeOf(e), "-"), or(e.GetDetail(), "-"))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", terminal.Time(e.GetAt()), e.GetWhat(), cmp.Or(subjectOf(e), "-"), cmp.Or(whoOf(e), "-"),
+			cmp.Or(between(e.GetAt(), e.GetEnded()), "-"), cmp.Or(outcomeOf(e), "-"), cmp.Or(e.GetDetail(), "-"))
 		// Each phase lasts until the next one starts; the last one until the entry ends.
 		for i, p := range e.GetPhases() {
 			until := e.GetEnded()
 			if i+1 < len(e.GetPhases()) {
 				until = e.GetPhases()[i+1].GetAt()
 			}
-			fmt.Fprintf(t, "%s\t  %s\t\t\t%s\t\t\n", shortTime(p.GetAt()), p.GetPhase(), or(between(p.GetAt(), until), "-"))
+			fmt.Fprintf(t, "%s\t  %s\t\t\t%s\t\t\n", terminal.Time(p.GetAt()), p.GetPhase(), cmp.Or(between(p.GetAt(), until), "-"))
 		}
 	}
-	flush(t)
-	return write(w, trimLines(b.Bytes()))
+	terminal.Flush(t)
+	return terminal.Write(w, trimLines(b.Bytes()))
 }
 
 // outcomeOf returns the result of an operation and, for a switch, the time that writes were held.
@@ -84,7 +86,7 @@ func outcomeOf(e *dbv1.HistoryEntry) string {
 	if e.GetPauseMillis() == 0 {
 		return e.GetOutcome()
 	}
-	return e.GetOutcome() + ", writes held " + millis(e.GetPauseMillis())
+	return e.GetOutcome() + ", writes held " + terminal.Millis(e.GetPauseMillis())
 }
 
 // whoOf returns the caller: the authenticated identity, followed by the name it gave itself.
@@ -110,15 +112,6 @@ func subjectOf(e *dbv1.HistoryEntry) string {
 	}
 }
 
-// shortTime formats a time to the second in UTC. It returns text that is no time unchanged.
-func shortTime(at string) string {
-	t, err := time.Parse(time.RFC3339, at)
-	if err != nil {
-		return or(at, "-")
-	}
-	return t.UTC().Format("2006-01-02 15:04:05")
-}
-
 // between returns the duration between two times, or "" if either is missing or malformed.
 func between(from, to string) string {
 	a, errA := time.Parse(time.RFC3339, from)
@@ -126,7 +119,7 @@ func between(from, to string) string {
 	if errA != nil || errB != nil {
 		return ""
 	}
-	return millis(b.Sub(a).Milliseconds())
+	return terminal.Millis(b.Sub(a).Milliseconds())
 }
 
 // trimLines removes trailing blanks, which empty table cells leave.

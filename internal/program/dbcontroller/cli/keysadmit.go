@@ -14,6 +14,7 @@ import (
 	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/internal/program/databases"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 	"dbcontroller.dev/internal/program/process"
 	"dbcontroller.dev/internal/store/sealed"
 	"dbcontroller.dev/upgradestate"
@@ -125,14 +126,14 @@ func admitPlain(ctx context.Context, version string, s *sealed.Sealer, do bool, 
 	case st.New:
 		return false, exit.Refusedf("%s is not used yet, so it has no records", version)
 	case slices.Contains(st.InUse(), sealed.Off):
-		return false, write(out, fmt.Appendf(nil, "records of %s may be plain already: nothing is changed\n", version))
+		return false, terminal.Write(out, fmt.Appendf(nil, "records of %s may be plain already: nothing is changed\n", version))
 	case !do:
 		return true, nil
 	}
 	if err := s.Admit(ctx, sealed.Off); err != nil {
 		return true, err
 	}
-	return true, write(out, fmt.Appendf(nil, "plain records of %s are accepted until a rotation ends: run 'dbcontroller keys rotate'\n", version))
+	return true, terminal.Write(out, fmt.Appendf(nil, "plain records of %s are accepted until a rotation ends: run 'dbcontroller keys rotate'\n", version))
 }
 
 func acceptKeys(ctx context.Context, version string, s *sealed.Sealer, do bool, out io.Writer) (changes bool, err error) {
@@ -143,10 +144,10 @@ func acceptKeys(ctx context.Context, version string, s *sealed.Sealer, do bool, 
 	case st.New:
 		return false, exit.Refusedf("%s is not used yet, so it has no state of keys", version)
 	case proven:
-		return false, write(out, fmt.Appendf(nil, "a process with a key has signed the state of %s: nothing is changed\n", version))
+		return false, terminal.Write(out, fmt.Appendf(nil, "a process with a key has signed the state of %s: nothing is changed\n", version))
 	case !do:
 		// This state has no proof. It must not print lines of its own.
-		return true, write(out, []byte(printable.Line(fmt.Sprintf("the mark of %s: records are written with %s, and may be encrypted with %s; fields that stay readable: %s",
+		return true, terminal.Write(out, []byte(printable.Line(fmt.Sprintf("the mark of %s: records are written with %s, and may be encrypted with %s; fields that stay readable: %s",
 			version, st.Key, strings.Join(st.InUse(), ", "), readableFields(st)))+"\n"))
 	}
 	// Accept only the state that was printed. Another process may have written a different one
@@ -159,7 +160,7 @@ func acceptKeys(ctx context.Context, version string, s *sealed.Sealer, do bool, 
 	}); err != nil {
 		return true, err
 	}
-	return true, write(out, fmt.Appendf(nil, "the state of %s is accepted\n", version))
+	return true, terminal.Write(out, fmt.Appendf(nil, "the state of %s is accepted\n", version))
 }
 
 func readableFields(st sealed.State) string {

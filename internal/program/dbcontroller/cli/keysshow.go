@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/program/databases"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 	"dbcontroller.dev/internal/program/process"
 	"dbcontroller.dev/internal/store/sealed"
 	"dbcontroller.dev/record"
@@ -60,7 +62,7 @@ func showKeys(ctx context.Context, p *process.Process, count bool, out io.Writer
 	if count {
 		columns += "\tCOUNTED"
 	}
-	t := newTable(&b, columns)
+	t := terminal.Table(&b, columns)
 	var found []string
 	for _, ns := range d.Namespaces {
 		db := set.Database(ns.Version)
@@ -81,7 +83,7 @@ func showKeys(ctx context.Context, p *process.Process, count bool, out io.Writer
 		if st.Promised() != "" {
 			whole = "under " + st.Promised()
 		}
-		linef(t, "%s\t%s\t%s\t%s", ns.Version, st.Key, strings.Join(st.InUse(), ", "), whole)
+		terminal.Printf(t, "%s\t%s\t%s\t%s", ns.Version, st.Key, strings.Join(st.InUse(), ", "), whole)
 		if count {
 			under, failures, err := countKeys(ctx, d, ns.Version, e)
 			if err != nil {
@@ -95,12 +97,12 @@ func showKeys(ctx context.Context, p *process.Process, count bool, out io.Writer
 				}
 			}
 			found = append(found, failures...)
-			linef(t, "\t%s", countedKeys(under))
+			terminal.Printf(t, "\t%s", countedKeys(under))
 		}
 		fmt.Fprintln(t)
 	}
-	flush(t)
-	if err := write(out, b.Bytes()); err != nil {
+	terminal.Flush(t)
+	if err := terminal.Write(out, b.Bytes()); err != nil {
 		return err
 	}
 	// The table comes first, since it shows the keys that the findings are about.
@@ -151,5 +153,5 @@ func countedKeys(under map[string]int) string {
 	for _, name := range slices.Sorted(maps.Keys(under)) {
 		parts = append(parts, fmt.Sprintf("%s: %d", name, under[name]))
 	}
-	return or(strings.Join(parts, ", "), "no records")
+	return cmp.Or(strings.Join(parts, ", "), "no records")
 }

@@ -10,6 +10,7 @@ import (
 
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 	"dbcontroller.dev/transform/lens"
 	"dbcontroller.dev/transform/lens/lint"
 )
@@ -30,7 +31,7 @@ func lensSchemaCommand() *cobra.Command {
 		Example: "  dbcontroller lens schema > lens.schema.json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return write(cmd.OutOrStdout(), lens.Schema())
+			return terminal.Write(cmd.OutOrStdout(), lens.Schema())
 		},
 	}
 }

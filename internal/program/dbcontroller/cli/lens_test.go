@@ -240,3 +240,29 @@ func TestPrintedRecordsKeepTheirTypes(t *testing.T) {
 		}
 	}
 }
+
+// TestRecordsForgeNoRow: users of the service chose the ids and fields of a sample. None of them
+// becomes a row of a report.
+func TestRecordsForgeNoRow(t *testing.T) {
+	t.Parallel()
+	const nothing = "testdata/lens/nothing.yaml --sample -"
+	for _, c := range []struct {
+		line, stdin string
+		options     []lens.Option
+	}{
+		{line: "lint testdata/lens/broken.yaml --sample -", stdin: `{"_id":"a\nFORGED row","text":"one"}`, options: []lens.Option{forgetful()}},
+		{line: "lint " + nothing, stdin: `{"_id":"a\nFORGED row"} {"_id":"a\nFORGED row"}`},
+		{line: "lint " + packagesLens + " --sample -", stdin: `{"_id":"a\nFORGED row","priority":"none"}`},
+		{line: "diff --show 1 testdata/lens/items.yaml --sample -", stdin: `{"_id":"regions/a/items/a\nFORGED row","price":5}`},
+		{line: "diff " + nothing, stdin: `{"_id":"a\nFORGED row"}`},
+		{line: "try testdata/lens/nothing.yaml", stdin: `{"_id":"a\nFORGED row","a\nFORGED row":1}`},
+	} {
+		out, err := runLens(t, c.stdin, c.line, c.options...)
+		if strings.Contains(out, "\nFORGED") {
+			t.Errorf("%s: %v: it prints a row of the record:\n%s", c.line, err, out)
+		}
+		if !strings.Contains(out, `a\nFORGED row`) && !strings.Contains(c.line, "diff "+nothing) {
+			t.Errorf("%s: %v: it does not show the record: %s", c.line, err, out)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lens"
 	"dbcontroller.dev/transform/lens/lint"
@@ -55,15 +57,15 @@ func lensDiffCommand(options []lens.Option) *cobra.Command {
 			if len(o.samples) == 0 {
 				return exit.Usagef("no sample given: use --sample SOURCE, or --config FILE for the collections of its older version")
 			}
-			shown := newProgress(cmd.ErrOrStderr())
-			defer shown.end()
+			shown := terminal.NewProgress(cmd.ErrOrStderr())
+			defer shown.End()
 			o.showing(shown)
 			changes, err := lint.Compare(cmd.Context(), subjectsOf(files), o.samples, show, lint.Options{Limit: sample.limit})
 			if err != nil {
 				return err
 			}
 			// End the progress line before the result is printed.
-			shown.end()
+			shown.End()
 			if asJSON {
 				err = writeJSON(cmd.OutOrStdout(), differ(changes))
 			} else {
@@ -86,7 +88,7 @@ func fails(n int64) string {
 	if n == 1 {
 		return "1 record fails"
 	}
-	return count(n) + " records fail"
+	return terminal.Count(n) + " records fail"
 }
 
 func differ(c *lint.Changes) diffOutput {
@@ -109,32 +111,32 @@ func lined(rs []record.Record) string {
 func printChanges(w io.Writer, c *lint.Changes) error {
 	var b bytes.Buffer
 	for _, s := range c.Sample {
-		linef(&b, "sample: %s of %s\n", plural(s.Records, "record"), s.Kind)
+		terminal.Printf(&b, "sample: %s of %s\n", plural(s.Records, "record"), s.Kind)
 	}
 	for _, s := range c.Made {
-		linef(&b, "made: %s of %s\n", plural(s.Records, "record"), s.Kind)
+		terminal.Printf(&b, "made: %s of %s\n", plural(s.Records, "record"), s.Kind)
 	}
 	if len(c.Changes) > 0 {
 		t := section(&b, "CHANGE\tFROM\tTO\tRECORDS\tEXAMPLE")
 		for _, ch := range c.Changes {
-			linef(t, "%s\t%s\t%s\t%s\t%s\n", ch.Change, or(ch.From, "-"), or(ch.To, "-"), count(ch.Records), exampleOf(ch))
+			terminal.Printf(t, "%s\t%s\t%s\t%s\t%s\n", ch.Change, cmp.Or(ch.From, "-"), cmp.Or(ch.To, "-"), terminal.Count(ch.Records), exampleOf(ch))
 		}
-		flush(t)
+		terminal.Flush(t)
 	} else {
 		fmt.Fprintln(&b, "\nnothing changes")
 	}
 	for _, p := range c.Pairs {
 		name := p.Old[0].Kind + " " + p.Old[0].Key.String()
-		linef(&b, "\n--- %s (old)\n+++ %s (new)\n", name, name)
-		b.WriteString(or(lint.Unified(lined(p.Old), lined(p.New)), "(the same)\n"))
+		terminal.Printf(&b, "\n--- %s (old)\n+++ %s (new)\n", name, name)
+		b.WriteString(cmp.Or(lint.Unified(lined(p.Old), lined(p.New)), "(the same)\n"))
 	}
-	return write(w, b.Bytes())
+	return terminal.Write(w, b.Bytes())
 }
 
 // exampleOf returns one value before and after. A removed value has a reason instead of an after.
 func exampleOf(ch lint.Change) string {
 	e := ch.Example
-	text := e.Name + ": " + strings.Trim(or(e.From, "")+" -> "+or(e.To, ""), " ")
+	text := e.Name + ": " + strings.Trim(cmp.Or(e.From, "")+" -> "+cmp.Or(e.To, ""), " ")
 	switch {
 	case e.From == "":
 		text = e.Name + ": " + e.To

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens"
 	"dbcontroller.dev/transform/lens/lint"
@@ -63,7 +64,7 @@ func lintFollowing(w io.Writer, paths []string, keys string, options []lens.Opti
 		}
 		file := lintedFile{File: path, From: kind, To: kind}
 		fmt.Fprintf(&text, "%s: a data update of %s, no errors\n", path, kind)
-		t := newTable(&text, "REFERENCE\tHOLDS KEYS OF\tTHE OTHER KEY")
+		t := terminal.Table(&text, "REFERENCE\tHOLDS KEYS OF\tTHE OTHER KEY")
 		for _, i := range f.Imports {
 			how := "follows from the key"
 			if i.Asks {
@@ -72,7 +73,7 @@ func lintFollowing(w io.Writer, paths []string, keys string, options []lens.Opti
 			fmt.Fprintf(t, "%s\t%s of %s\t%s\n", i.Field, i.Kind, i.Service, how)
 			file.References = append(file.References, followedField{i.Field, i.Kind, i.Service, i.Asks})
 		}
-		flush(t)
+		terminal.Flush(t)
 		out.Files = append(out.Files, file)
 	}
 	switch {
@@ -81,7 +82,7 @@ func lintFollowing(w io.Writer, paths []string, keys string, options []lens.Opti
 	case asJSON:
 		return writeJSON(w, out)
 	}
-	return write(w, text.Bytes())
+	return terminal.Write(w, text.Bytes())
 }
 
 // tryFollowing prints the record that a data update makes of the one on standard input.
@@ -114,5 +115,5 @@ func tryFollowing(cmd *cobra.Command, path, keys string, options []lens.Option) 
 	if err != nil {
 		return exit.Finding("lens try: " + lint.Reason(err))
 	}
-	return write(cmd.OutOrStdout(), fmt.Appendf(nil, "%-5s %s %s\n", keys, kind, docJSON(in[0].Doc, lineWidth)))
+	return terminal.Write(cmd.OutOrStdout(), fmt.Appendf(nil, "%-5s %s %s\n", keys, kind, docJSON(in[0].Doc, lineWidth)))
 }

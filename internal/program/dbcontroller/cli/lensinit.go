@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 	"dbcontroller.dev/transform/lens/propose"
 )
 
@@ -75,12 +76,12 @@ func draftFromSamples(cmd *cobra.Command, args []string, from, to string) error 
 	if err != nil {
 		return exit.Usagef("lens init: %w", err)
 	}
-	if err := write(cmd.OutOrStdout(), draft.Text); err != nil {
+	if err := terminal.Write(cmd.OutOrStdout(), draft.Text); err != nil {
 		return err
 	}
 	// The summary goes to standard error: standard output is the draft itself.
 	fmt.Fprintf(cmd.ErrOrStderr(), "of %s in both samples the draft explains %s; %s to decide on: read the comments, then see the effect with 'dbcontroller lens diff'\n",
-		plural(int64(draft.Pairs), "record"), count(int64(draft.Explained)), plural(int64(draft.Unsure), "thing"))
+		plural(int64(draft.Pairs), "record"), terminal.Count(int64(draft.Explained)), plural(int64(draft.Unsure), "thing"))
 	return nil
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 	"dbcontroller.dev/transform/lens"
 	"dbcontroller.dev/transform/lens/lint"
 )
@@ -100,15 +102,15 @@ func lensLintCommand(options []lens.Option) *cobra.Command {
 				defer func() { err = errors.Join(err, t.close()) }()
 				how.Judge = t
 			}
-			shown := newProgress(cmd.ErrOrStderr())
-			defer shown.end()
+			shown := terminal.NewProgress(cmd.ErrOrStderr())
+			defer shown.End()
 			o.showing(shown)
 			report, err := lint.Run(cmd.Context(), subjectsOf(files), o.samples, how)
 			if err != nil {
 				return err
 			}
 			// End the progress line before the report is printed.
-			shown.end()
+			shown.End()
 			out := lintOutput{Problems: []string{}, Report: report}
 			out.Problems = append(out.Problems, report.Problems()...)
 			out.Clean = len(out.Problems) == 0
@@ -177,7 +179,7 @@ func wrongFiles(w io.Writer, errs []error, asJSON bool) error {
 	if asJSON {
 		err = writeJSON(w, out)
 	} else {
-		err = write(w, []byte(text.String()))
+		err = terminal.Write(w, []byte(text.String()))
 	}
 	if err != nil {
 		return err
@@ -194,7 +196,7 @@ func writeJSON(w io.Writer, v any) error {
 	if err := e.Encode(v); err != nil {
 		return fmt.Errorf("encode JSON: %w", err)
 	}
-	return write(w, b.Bytes())
+	return terminal.Write(w, b.Bytes())
 }
 
 func printLint(w io.Writer, out lintOutput, asJSON bool) error {
@@ -203,12 +205,12 @@ func printLint(w io.Writer, out lintOutput, asJSON bool) error {
 	}
 	var b bytes.Buffer
 	for _, f := range out.Files {
-		linef(&b, "%s: %s to %s, no errors\n", f.File, f.From, f.To)
+		terminal.Printf(&b, "%s: %s to %s, no errors\n", f.File, f.From, f.To)
 		for _, n := range f.Notes {
-			linef(&b, "%s:%d:%d: note: %s\n", f.File, n.Line, n.Column, n.Message)
+			terminal.Printf(&b, "%s:%d:%d: note: %s\n", f.File, n.Line, n.Column, n.Message)
 		}
 		for _, rule := range f.Rules {
-			linef(&b, "%s: writers of the new version: %s\n", f.File, rule)
+			terminal.Printf(&b, "%s: writers of the new version: %s\n", f.File, rule)
 		}
 	}
 	r := out.Report
@@ -222,32 +224,32 @@ func printLint(w io.Writer, out lintOutput, asJSON bool) error {
 	lintFindings(&b, r)
 	if sampled {
 		lintSize(&b, r)
-		linef(&b, "\nup %s records a second, down %s records a second\n", count(int64(r.Rate.Up)), count(int64(r.Rate.Down)))
+		terminal.Printf(&b, "\nup %s records a second, down %s records a second\n", terminal.Count(int64(r.Rate.Up)), terminal.Count(int64(r.Rate.Down)))
 	}
-	return write(w, b.Bytes())
+	return terminal.Write(w, b.Bytes())
 }
 
 func lintSample(b *bytes.Buffer, r *lint.Report) {
 	for _, s := range r.Sample {
-		linef(b, "sample: %s of %s\n", plural(s.Records, "record"), s.Kind)
+		terminal.Printf(b, "sample: %s of %s\n", plural(s.Records, "record"), s.Kind)
 	}
 	for _, s := range r.Written {
-		linef(b, "sample of the new version: %s of %s\n", plural(s.Records, "record"), s.Kind)
+		terminal.Printf(b, "sample of the new version: %s of %s\n", plural(s.Records, "record"), s.Kind)
 	}
 	if len(r.Sample)+len(r.Written) > 1 {
-		linef(b, "groups: %s\n", count(r.Groups))
+		terminal.Printf(b, "groups: %s\n", terminal.Count(r.Groups))
 	}
 }
 
 func lintLaws(b *bytes.Buffer, r *lint.Report) {
 	t := section(b, "LAW\tTRIED\tBROKEN\tMEANING")
 	for _, l := range r.Laws {
-		linef(t, "%s\t%s\t%s\t%s\n", l.Name, count(l.Tried), none(l.Broken), l.Says)
+		terminal.Printf(t, "%s\t%s\t%s\t%s\n", l.Name, terminal.Count(l.Tried), none(l.Broken), l.Says)
 	}
-	flush(t)
+	terminal.Flush(t)
 	for _, l := range r.Laws {
 		for _, e := range l.Examples {
-			linef(b, "%s is broken by %s: %s\n", l.Name, e.Name, e.Detail)
+			terminal.Printf(b, "%s is broken by %s: %s\n", l.Name, e.Name, e.Detail)
 		}
 	}
 }
@@ -261,11 +263,11 @@ func lintLosses(b *bytes.Buffer, r *lint.Report) {
 	for _, l := range r.Losses {
 		seen := "-"
 		if len(r.Sample)+len(r.Written) > 0 {
-			seen = count(l.Records)
+			seen = terminal.Count(l.Records)
 		}
-		linef(t, "%s\t%s\t%s\t%s\t%s\n", l.Direction, l.Kind, l.Field, or(l.Operation, "no operation: a law is broken"), seen)
+		terminal.Printf(t, "%s\t%s\t%s\t%s\t%s\n", l.Direction, l.Kind, l.Field, cmp.Or(l.Operation, "no operation: a law is broken"), seen)
 	}
-	flush(t)
+	terminal.Flush(t)
 	fmt.Fprintln(b, "a round trip keeps the lost values in the record of the other side, while that record exists")
 }
 
@@ -273,30 +275,30 @@ func lintFindings(b *bytes.Buffer, r *lint.Report) {
 	if len(r.Failures) > 0 {
 		t := section(b, "FAIL\tWAY\tOPERATION\tFIELD\tREASON")
 		for _, f := range r.Failures {
-			linef(t, "%s\t%s\t%s\t%s\t%s\n", count(f.Groups), f.Direction, or(f.Operation, "-"), or(f.Field, "-"), f.Reason)
+			terminal.Printf(t, "%s\t%s\t%s\t%s\t%s\n", terminal.Count(f.Groups), f.Direction, cmp.Or(f.Operation, "-"), cmp.Or(f.Field, "-"), f.Reason)
 		}
-		flush(t)
+		terminal.Flush(t)
 		for _, f := range r.Failures {
 			for _, e := range f.Examples {
-				linef(b, "%s: %s\n", e.Name, e.Detail)
+				terminal.Printf(b, "%s: %s\n", e.Name, e.Detail)
 			}
 		}
 	}
 	for _, f := range r.Refused {
-		linef(b, "\n%s of %s refused: %s\n", plural(f.Records, "record"), f.Kind, f.Reason)
+		terminal.Printf(b, "\n%s of %s refused: %s\n", plural(f.Records, "record"), f.Kind, f.Reason)
 		for names := range slices.Chunk(f.Names, 10) {
-			linef(b, "  %s\n", strings.Join(names, ", "))
+			terminal.Printf(b, "  %s\n", strings.Join(names, ", "))
 		}
 	}
 	if c := r.Collisions; c.Keys > 0 {
-		linef(b, "\n%s made of more than one record:\n", plural(c.Keys, "key"))
+		terminal.Printf(b, "\n%s made of more than one record:\n", plural(c.Keys, "key"))
 		for _, e := range c.Examples {
 			// The same source twice is a fault of the sample and not of the lens.
 			if e.Sources[0] == e.Sources[1] {
-				linef(b, "%s of %s: %s is in the sample more than once\n", e.Key, e.Kind, e.Sources[0])
+				terminal.Printf(b, "%s of %s: %s is in the sample more than once\n", e.Key, e.Kind, e.Sources[0])
 				continue
 			}
-			linef(b, "%s of %s: %s\n", e.Key, e.Kind, strings.Join(e.Sources, ", "))
+			terminal.Printf(b, "%s of %s: %s\n", e.Key, e.Kind, strings.Join(e.Sources, ", "))
 		}
 	}
 }
@@ -305,17 +307,17 @@ func lintSize(b *bytes.Buffer, r *lint.Report) {
 	s := r.Size
 	b.WriteByte('\n')
 	if s.Over > 0 {
-		linef(b, "%s over %s bytes: %s\n", plural(s.Over, "document"), count(int64(s.Limit)), strings.Join(s.Names, ", "))
+		terminal.Printf(b, "%s over %s bytes: %s\n", plural(s.Over, "document"), terminal.Count(int64(s.Limit)), strings.Join(s.Names, ", "))
 	}
 	if l := s.Largest; l != nil {
-		linef(b, "largest document: %s bytes, %s of %s (%s)\n", count(int64(l.Bytes)), l.Name, l.Kind, l.Direction)
+		terminal.Printf(b, "largest document: %s bytes, %s of %s (%s)\n", terminal.Count(int64(l.Bytes)), l.Name, l.Kind, l.Direction)
 	}
 }
 
 // section starts a table after an empty line.
 func section(b *bytes.Buffer, head string) *tabwriter.Writer {
 	b.WriteByte('\n')
-	return newTable(b, head)
+	return terminal.Table(b, head)
 }
 
 func none(n int64) string {
@@ -329,5 +331,5 @@ func plural(n int64, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
-	return count(n) + " " + noun + "s"
+	return terminal.Count(n) + " " + noun + "s"
 }

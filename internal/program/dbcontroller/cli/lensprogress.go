@@ -11,6 +11,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 	"dbcontroller.dev/transform/lens/lint"
 )
 
@@ -19,7 +20,7 @@ type counted struct {
 	lint.Source
 	kind  string
 	part  func(records int64) float64 // share read, 0 to 1; 0: unknown
-	shown *progress
+	shown *terminal.Progress
 
 	records atomic.Int64
 	start   time.Time
@@ -40,10 +41,10 @@ func (c *counted) Next(ctx context.Context) (bson.Raw, error) {
 	switch {
 	case err == nil:
 		if n = c.records.Add(1); n%showEach == 1 {
-			c.shown.show("reads "+c.kind, c.text(n))
+			c.shown.Show("reads "+c.kind, c.text(n))
 		}
 	case errors.Is(err, io.EOF):
-		c.shown.show("tries "+c.kind, fmt.Sprintf("read %s of %s, and tries them", plural(n, "record"), c.kind))
+		c.shown.Show("tries "+c.kind, fmt.Sprintf("read %s of %s, and tries them", plural(n, "record"), c.kind))
 	}
 	return doc, err
 }
@@ -87,8 +88,8 @@ func partOf(total int64) func(int64) float64 {
 }
 
 // showing makes the samples report their progress to p.
-func (o *opened) showing(p *progress) {
-	p.after = sayEvery // most samples are shorter and need no progress
+func (o *opened) showing(p *terminal.Progress) {
+	p.After = terminal.Interval // most samples are shorter and need no progress
 	for i, s := range o.samples {
 		part := o.parts[s.Kind]
 		if part == nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 	"dbcontroller.dev/transform/lens/propose"
 )
 
@@ -82,7 +83,7 @@ func (p *protoFlags) draft(cmd *cobra.Command, oldFile, newFile, from, to string
 		}
 		unsure += draft.Unsure
 		if p.out == "" {
-			if err := write(cmd.OutOrStdout(), draft.Text); err != nil {
+			if err := terminal.Write(cmd.OutOrStdout(), draft.Text); err != nil {
 				return err
 			}
 		}

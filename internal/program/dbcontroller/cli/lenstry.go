@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lens"
 	"dbcontroller.dev/transform/lens/lint"
@@ -240,8 +241,8 @@ func printTrial(w io.Writer, t *lint.Trial) error {
 	default:
 		fmt.Fprintln(&b, "the reverse differs:")
 		for _, d := range t.Differences {
-			linef(&b, "  %s\n", d)
+			terminal.Printf(&b, "  %s\n", d)
 		}
 	}
-	return write(w, b.Bytes())
+	return terminal.Write(w, b.Bytes())
 }

@@ -18,6 +18,7 @@ import (
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller.dev/internal/base/printable"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 )
 
 // asker is the connection of a command that changes something. Such a command first makes a dry run
@@ -73,7 +74,7 @@ func (a *asker) do(cmd *cobra.Command, steps ...step) error {
 		last := shown[len(shown)-1]
 		if a.dryRun {
 			if a.json {
-				return printJSON(cmd.OutOrStdout(), last)
+				return terminal.JSON(cmd.OutOrStdout(), last)
 			}
 			return nil
 		}
@@ -108,7 +109,7 @@ func (a *asker) do(cmd *cobra.Command, steps ...step) error {
 // whole deployment as JSON.
 func (a *asker) answer(cmd *cobra.Command, d *dbv1.Deployment, changed bool) error {
 	if a.json {
-		return printJSON(cmd.OutOrStdout(), d)
+		return terminal.JSON(cmd.OutOrStdout(), d)
 	}
 	word, follow := "done", ""
 	switch runs := d.GetUpgradeState() != nil || d.GetUpdate() != nil || d.GetRetiring() != ""; {
@@ -118,7 +119,7 @@ func (a *asker) answer(cmd *cobra.Command, d *dbv1.Deployment, changed bool) err
 	case a.starts && runs:
 		word, follow = "started", "; 'watch deployment' shows the progress"
 	}
-	return write(cmd.OutOrStdout(), fmt.Appendf(nil, "%s: %s%s\n", word, standing(d), follow))
+	return terminal.Write(cmd.OutOrStdout(), fmt.Appendf(nil, "%s: %s%s\n", word, standing(d), follow))
 }
 
 // announce prints effects, one on each line.

@@ -20,6 +20,7 @@ import (
 	"dbcontroller.dev/internal/engine/switchover"
 	"dbcontroller.dev/internal/program/databases"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 	"dbcontroller.dev/internal/program/process"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/shards"
@@ -121,7 +122,7 @@ func (o *offline) stopHere(d upgradestate.Deployment) (bool, error) {
 	want, lacks := api.Confirmation(d, o.new)
 	switch {
 	case o.dryRun:
-		linef(o.say, "to do it%s: give --accept-loss --confirm %s\n", doubts("", lacks), want)
+		terminal.Printf(o.say, "to do it%s: give --accept-loss --confirm %s\n", doubts("", lacks), want)
 		return true, nil
 	case !o.accept || o.confirm != want:
 		return true, exit.Refusedf("nothing is changed yet%s: to accept this loss, give --accept-loss --confirm %s", doubts(o.confirm, lacks), want)
@@ -139,7 +140,7 @@ func (o *offline) fits(d upgradestate.Deployment) (done bool, err error) {
 	case last == nil:
 		return false, exit.Refusedf("no switch was made yet")
 	case last.Back && d.Upgrade == nil && last.Snapshot:
-		linef(o.say, "nothing: %s returned to %s already\n", last.ID, last.To)
+		terminal.Printf(o.say, "nothing: %s returned to %s already\n", last.ID, last.To)
 		_, places := upgradestate.WritePlaces(d)
 		if len(places) > 0 {
 			return true, nil
@@ -187,7 +188,7 @@ func (o *offline) openBoth(ctx context.Context) error {
 
 // tell prints the findings, the planned steps and the expected loss.
 func (o *offline) tell(ctx context.Context, d upgradestate.Deployment) {
-	say := func(format string, args ...any) { linef(o.say, format+"\n", args...) }
+	say := func(format string, args ...any) { terminal.Printf(o.say, format+"\n", args...) }
 	at := d.LastSwitch.At
 	if at == "" {
 		at = "an unknown time"
@@ -388,7 +389,7 @@ func (o *offline) report(ctx context.Context, keeper identity.Keeper) error {
 		// The version flips before the last renames. Clients can write only when a place is
 		// published.
 		case d.CurrentVersion == o.old && len(places) > 0:
-			linef(o.say, "done: %s is the current version, in epoch %d\n", o.old, d.Epoch)
+			terminal.Printf(o.say, "done: %s is the current version, in epoch %d\n", o.old, d.Epoch)
 			return keeper.Keep(ctx, d)
 		// Without started, the watch may still show the time before this upgrade.
 		case u == nil && started && d.CurrentVersion == o.new:

@@ -14,6 +14,7 @@ import (
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 )
 
 // operatorCommands returns the commands that call a controller's API.
@@ -91,7 +92,7 @@ func listCommand() *cobra.Command {
 					return err
 				}
 				if c.json {
-					err = printJSON(cmd.OutOrStdout(), all)
+					err = terminal.JSON(cmd.OutOrStdout(), all)
 				} else {
 					err = renderList(cmd.OutOrStdout(), all.GetDeployments())
 				}
@@ -141,7 +142,7 @@ func (c *connection) call(cmd *cobra.Command, f func(context.Context, dbcontroll
 // print prints a deployment as text or JSON.
 func (c *connection) print(cmd *cobra.Command, d *dbv1.Deployment) error {
 	if c.json {
-		return printJSON(cmd.OutOrStdout(), d)
+		return terminal.JSON(cmd.OutOrStdout(), d)
 	}
 	return renderDeployment(cmd.OutOrStdout(), d)
 }

@@ -15,6 +15,7 @@ import (
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 )
 
 func parkedCommand() *cobra.Command {
@@ -30,7 +31,7 @@ func parkedCommand() *cobra.Command {
 					return err
 				}
 				if c.json {
-					return printJSON(cmd.OutOrStdout(), all)
+					return terminal.JSON(cmd.OutOrStdout(), all)
 				}
 				return renderParked(cmd.OutOrStdout(), all.GetParked())
 			})
@@ -134,13 +135,13 @@ func (a *asker) waived(cmd *cobra.Command, m proto.Message, what string, was boo
 	text := "waived: " + what + "\n"
 	switch {
 	case a.json:
-		return printJSON(cmd.OutOrStdout(), m)
+		return terminal.JSON(cmd.OutOrStdout(), m)
 	case a.dryRun:
 		return nil
 	case was:
 		text = "nothing changed: " + what + " is waived\n"
 	}
-	return write(cmd.OutOrStdout(), []byte(text))
+	return terminal.Write(cmd.OutOrStdout(), []byte(text))
 }
 
 // waiveKind waives all records of a kind. The caller confirms with their number. The command checks
@@ -166,7 +167,7 @@ func (a *asker) waiveKind(cmd *cobra.Command, kind string, number *int64) error 
 		announce(cmd.ErrOrStderr(), "will", now.GetEffects())
 		what := "every " + kind
 		if !was {
-			what = fmt.Sprintf("%s of %s", count(now.GetWaived()), kind)
+			what = fmt.Sprintf("%s of %s", terminal.Count(now.GetWaived()), kind)
 		}
 		if !a.dryRun {
 			now, _, err = change[dbv1.WaiveKindResponse]{
@@ -229,8 +230,8 @@ func (a *asker) repair(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	shown := newProgress(cmd.ErrOrStderr())
-	defer shown.end()
+	shown := terminal.NewProgress(cmd.ErrOrStderr())
+	defer shown.End()
 	for {
 		got, err := unary(ctx, &a.connection, api.GetDeployment, &dbv1.GetDeploymentRequest{Name: a.name})
 		if err != nil {
@@ -241,14 +242,14 @@ func (a *asker) repair(cmd *cobra.Command) error {
 		if line == "" {
 			break
 		}
-		shown.show("repairs", line)
+		shown.Show("repairs", line)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(repairPoll):
 		}
 	}
-	shown.end()
+	shown.End()
 	return a.verify(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr())
 }
 
@@ -257,25 +258,25 @@ func (c *connection) verify(ctx context.Context, out, diagnostics io.Writer) err
 	if err != nil {
 		return err
 	}
-	shown := newProgress(diagnostics)
-	defer shown.end()
+	shown := terminal.NewProgress(diagnostics)
+	defer shown.End()
 	report, err := received(ctx, c, "comparison", api.Verify, &dbv1.VerifyRequest{Name: c.name}, func(m *dbv1.VerifyResponse) (*dbv1.WorkProgress, *dbv1.VerifyReport) {
 		// The last message holds the report, and its progress would repeat it.
 		if p, w := m.GetProgress(), m.GetWork(); m.GetReport() == nil && p.GetCompared() > 0 {
-			text := fmt.Sprintf("compared %s groups, %s different", count(p.GetCompared()), count(p.GetMismatched()))
+			text := fmt.Sprintf("compared %s groups, %s different", terminal.Count(p.GetCompared()), terminal.Count(p.GetMismatched()))
 			if w.GetTotal() > 0 {
-				text += fmt.Sprintf(", %d %% of about %s records", w.GetDone()*100/w.GetTotal(), count(w.GetTotal()))
+				text += fmt.Sprintf(", %d %% of about %s records", w.GetDone()*100/w.GetTotal(), terminal.Count(w.GetTotal()))
 			} else if strings.Contains(w.GetDoing(), "again") {
 				text += "; " + w.GetDoing()
 			}
-			shown.show(w.GetDoing(), text+leftOf(w))
+			shown.Show(w.GetDoing(), text+terminal.TimeLeft(w))
 		}
 		return m.GetWork(), m.GetReport()
 	})
 	if err != nil {
 		return err
 	}
-	shown.end()
+	shown.End()
 	if err := c.printReport(out, report); err != nil {
 		return err
 	}
@@ -287,16 +288,16 @@ func (c *connection) verify(ctx context.Context, out, diagnostics io.Writer) err
 
 func (c *connection) printReport(w io.Writer, r *dbv1.VerifyReport) error {
 	if c.json {
-		return printJSON(w, r)
+		return terminal.JSON(w, r)
 	}
 	result := "equal"
 	if !r.GetEqual() {
 		result = "DIFFERENT"
 	}
-	text := fmt.Sprintf("%s: %s groups compared in %s, %s different", result, count(r.GetCompared()), millis(r.GetMillis()), count(r.GetMismatched()))
+	text := fmt.Sprintf("%s: %s groups compared in %s, %s different", result, terminal.Count(r.GetCompared()), terminal.Millis(r.GetMillis()), terminal.Count(r.GetMismatched()))
 	// Waived records are expected differences, so they are listed apart.
 	if n := r.GetWaived(); n > 0 {
-		text += fmt.Sprintf(", %s waived", count(n))
+		text += fmt.Sprintf(", %s waived", terminal.Count(n))
 	}
 	if n := len(r.GetShapes()); n > 0 {
 		text += fmt.Sprintf(", and %d indexes or options", n)
@@ -314,5 +315,5 @@ func (c *connection) printReport(w io.Writer, r *dbv1.VerifyReport) error {
 	for _, name := range r.GetWaivedExamples() {
 		text += "  " + name + " (waived)\n"
 	}
-	return write(w, []byte(text))
+	return terminal.Write(w, []byte(text))
 }

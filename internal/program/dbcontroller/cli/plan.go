@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/internal/program/dbcontroller/app"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 	"dbcontroller.dev/internal/program/process"
 	"dbcontroller.dev/upgradestate"
 )
@@ -62,21 +64,21 @@ func (c *connection) plan(ctx context.Context, target string, out, diagnostics i
 	if err != nil {
 		return err
 	}
-	shown := newProgress(diagnostics)
-	defer shown.end()
+	shown := terminal.NewProgress(diagnostics)
+	defer shown.End()
 	req := &dbv1.PlanRequest{Name: c.name, TargetVersion: target}
 	report, err := received(ctx, c, "plan", api.StreamPlan, req, func(m *dbv1.PlanResponse) (*dbv1.WorkProgress, *dbv1.PlanReport) {
-		shown.show(m.GetWork().GetDoing(), planText(m.GetWork()))
+		shown.Show(m.GetWork().GetDoing(), planText(m.GetWork()))
 		return m.GetWork(), m.GetReport()
 	})
 	if connect.CodeOf(err) == connect.CodeUnimplemented { // an older controller
-		shown.show("", "the controller is older and does not report its progress")
+		shown.Show("", "the controller is older and does not report its progress")
 		report, err = within(ctx, max(c.timeout, olderPlanMax), api.Plan, req)
 	}
 	if err != nil {
 		return err
 	}
-	shown.end()
+	shown.End()
 	return c.printPlan(out, report)
 }
 
@@ -95,20 +97,20 @@ func (c *connection) planAlone(cmd *cobra.Command, register Register, file, targ
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	shown := newProgress(cmd.ErrOrStderr())
-	defer shown.end()
-	shown.show("", "asks etcd for the record of "+cfg.Deployment)
+	shown := terminal.NewProgress(cmd.ErrOrStderr())
+	defer shown.End()
+	shown.Show("", "asks etcd for the record of "+cfg.Deployment)
 	known, embedded, err := recordOf(ctx, file)
 	if err != nil {
 		return err
 	}
 	if known == nil {
-		shown.end()
+		shown.End()
 		fmt.Fprintf(cmd.ErrOrStderr(), "etcd has no record of %s, or does not answer: this is the plan of a deployment that starts now\n", cfg.Deployment)
 	}
 	report, err := app.PlanAlone(ctx, cfg, registry, carry, embedded, known, target, func(w api.Work) {
 		now := &dbv1.WorkProgress{Doing: w.Doing, Done: w.Done, Total: w.Total}
-		shown.show(w.Doing, planText(now))
+		shown.Show(w.Doing, planText(now))
 	}, zap.NewNop())
 	if err != nil {
 		if e := exit.Of(err); e == exit.Failed {
@@ -116,7 +118,7 @@ func (c *connection) planAlone(cmd *cobra.Command, register Register, file, targ
 		}
 		return fmt.Errorf("plan: %w", err)
 	}
-	shown.end()
+	shown.End()
 	return c.printPlan(cmd.OutOrStdout(), report)
 }
 
@@ -150,14 +152,14 @@ func planText(w *dbv1.WorkProgress) string {
 
 func (c *connection) printPlan(out io.Writer, report *dbv1.PlanReport) error {
 	if !c.json {
-		quoteAll(report) // a local report has not passed the quoting interceptor
+		terminal.Quote(report) // a local report has not passed the quoting interceptor
 	}
 	text := renderPlan(report)
 	if c.json {
-		if err := printJSON(out, report); err != nil {
+		if err := terminal.JSON(out, report); err != nil {
 			return err
 		}
-	} else if err := write(out, text); err != nil {
+	} else if err := terminal.Write(out, text); err != nil {
 		return err
 	}
 	if !report.GetOk() {
@@ -169,16 +171,16 @@ func (c *connection) printPlan(out io.Writer, report *dbv1.PlanReport) error {
 func renderPlan(r *dbv1.PlanReport) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s -> %s\n", r.GetFromVersion(), r.GetToVersion())
-	t := newTable(&b, "VERDICT\tAREA\tSUBJECT\tFOUND")
+	t := terminal.Table(&b, "VERDICT\tAREA\tSUBJECT\tFOUND")
 	for _, c := range r.GetChecks() {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", c.GetVerdict(), c.GetArea(), or(c.GetSubject(), "-"), c.GetText())
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", c.GetVerdict(), c.GetArea(), cmp.Or(c.GetSubject(), "-"), c.GetText())
 	}
-	flush(t)
+	terminal.Flush(t)
 	if r.EstimatedCopySeconds != nil {
-		fmt.Fprintf(&b, "copy: about %s\n", span(r.GetEstimatedCopySeconds()))
+		fmt.Fprintf(&b, "copy: about %s\n", terminal.Seconds(r.GetEstimatedCopySeconds()))
 	}
 	if r.PredictedPauseMillis != nil {
-		fmt.Fprintf(&b, "pause: about %s\n", millis(r.GetPredictedPauseMillis()))
+		fmt.Fprintf(&b, "pause: about %s\n", terminal.Millis(r.GetPredictedPauseMillis()))
 	}
 	return b.Bytes()
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -114,36 +113,4 @@ func (p *policyFlags) change(given func(flag string) bool, noHold bool) (*dbv1.S
 		req.Retries = proto.Int32(to.GetRetries())
 	}
 	return req, nil
-}
-
-// policyOf returns the conditions of an upgrade's switch.
-func policyOf(u *dbv1.UpgradeState) string {
-	p := u.GetPolicy()
-	text := "switch when ready"
-	switch {
-	// 'switch' has removed the hold that the policy still names.
-	case p.GetHold() && u.GetSwitchAsked():
-		text = "switch when ready, as requested by 'switch'"
-	case p.GetHold():
-		text = "hold at ready until 'dbcontroller switch'"
-	}
-	if u.GetToSnapshot() {
-		text = "TO THE SNAPSHOT, without the writes since the latest switch; " + text
-	}
-	if p.GetDeadlineMs() > 0 {
-		text += "; deadline " + millis(p.GetDeadlineMs())
-	}
-	if p.GetMaxPauseMs() > 0 {
-		text += "; pause at most " + millis(p.GetMaxPauseMs())
-	}
-	if p.GetMaxHoldMs() > 0 {
-		text += "; writes held at most " + millis(p.GetMaxHoldMs())
-	}
-	switch {
-	case p.GetRetries() < 0:
-		text += "; no second attempt"
-	case p.GetRetries() > 0:
-		text += fmt.Sprintf("; at most %d more attempts", p.GetRetries())
-	}
-	return text
 }

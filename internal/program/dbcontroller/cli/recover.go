@@ -18,6 +18,7 @@ import (
 	"dbcontroller.dev/internal/engine/identity"
 	"dbcontroller.dev/internal/program/databases"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 	"dbcontroller.dev/internal/program/process"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
@@ -144,7 +145,7 @@ func (r *recovery) run(ctx context.Context, p *process.Process, say io.Writer) e
 	if err := identity.Finalize(ctx, d, markers); err != nil {
 		return fmt.Errorf("%w: %w", errMarksPending, err)
 	}
-	linef(say, "done: %s is at %s in epoch %d; start a controller and servers\n", d.Name, d.CurrentVersion, d.Epoch)
+	terminal.Printf(say, "done: %s is at %s in epoch %d; start a controller and servers\n", d.Name, d.CurrentVersion, d.Epoch)
 	return nil
 }
 
@@ -216,11 +217,11 @@ func toTakeOver(ctx context.Context, store *deployment.Store, markers map[string
 func (r *recovery) adopt(ctx context.Context, store *deployment.Store, ev upgradestate.Adopt, d upgradestate.Deployment, markers map[string]record.Marker, say io.Writer) error {
 	kinds := identity.Anew(d, ev.Collections)
 	for i, a := range ev.Collections {
-		linef(say, "note: %s\n", identity.TakenFor(a, kinds.Namespaces[i].Kinds[0].Physical))
+		terminal.Printf(say, "note: %s\n", identity.TakenFor(a, kinds.Namespaces[i].Kinds[0].Physical))
 	}
-	linef(say, "will: write it, with %s as the current version as before, in epoch %d; controllers and servers continue and restart their work by themselves\n", d.CurrentVersion, d.Epoch)
+	terminal.Printf(say, "will: write it, with %s as the current version as before, in epoch %d; controllers and servers continue and restart their work by themselves\n", d.CurrentVersion, d.Epoch)
 	if last := d.LastSwitch; last != nil && !upgradestate.Retired(d, last.From) {
-		linef(say, "will: leave %s as it is, without sync, until an upgrade to it begins\n", last.From)
+		terminal.Printf(say, "will: leave %s as it is, without sync, until an upgrade to it begins\n", last.From)
 	}
 	if stop, err := r.stopHere(d, ""); stop || err != nil {
 		return err
@@ -238,7 +239,7 @@ func (r *recovery) adopt(ctx context.Context, store *deployment.Store, ev upgrad
 	if err := identity.Finalize(ctx, d, markers); err != nil {
 		return fmt.Errorf("%w: %w", errMarksPending, err)
 	}
-	linef(say, "done: %s is at %s in epoch %d\n", d.Name, d.CurrentVersion, d.Epoch)
+	terminal.Printf(say, "done: %s is at %s in epoch %d\n", d.Name, d.CurrentVersion, d.Epoch)
 	return nil
 }
 
@@ -299,14 +300,14 @@ func (r *recovery) rebuild(ctx context.Context, e identity.Evidence, p *process.
 	for _, db := range p.Config.DBs {
 		f, ok := e.Found[db.Version]
 		if !ok {
-			linef(say, "found: nothing of %s in %s\n", db.Version, db.Location())
+			terminal.Printf(say, "found: nothing of %s in %s\n", db.Version, db.Location())
 			continue
 		}
 		current := "not "
 		if f.Mark.Current {
 			current = ""
 		}
-		linef(say, "found: %s in %s, last seen in epoch %d, %sthe current version then\n", db.Version, db.Location(), f.Mark.Epoch, current)
+		terminal.Printf(say, "found: %s in %s, last seen in epoch %d, %sthe current version then\n", db.Version, db.Location(), f.Mark.Epoch, current)
 	}
 	current, why, err := e.Current(r.current)
 	// Never guess: a wrong choice would discard the latest writes.
@@ -318,14 +319,14 @@ func (r *recovery) rebuild(ctx context.Context, e identity.Evidence, p *process.
 		return upgradestate.Deployment{}, err
 	}
 	for _, rival := range e.Rivals(current) {
-		linef(say, "found: %s\n", describeRivals(ctx, set.Database(current), rival))
+		terminal.Printf(say, "found: %s\n", describeRivals(ctx, set.Database(current), rival))
 	}
 	d, notes, err := e.Rebuild(current)
 	if err != nil {
 		return d, err
 	}
-	linef(say, "decided: %s is the current version: %s\n", current, why)
-	will := func(format string, args ...any) { linef(say, "will: "+format+"\n", args...) }
+	terminal.Printf(say, "decided: %s is the current version: %s\n", current, why)
+	will := func(format string, args ...any) { terminal.Printf(say, "will: "+format+"\n", args...) }
 	will("write %s with %s as the current version, in epoch %d, with %d shards and no upgrade", d.Name, current, d.Epoch, d.RingSize)
 	// Marks do not hold the hosts of a database, so take them from the configuration.
 	for i, ns := range d.Namespaces {
@@ -343,7 +344,7 @@ func (r *recovery) rebuild(ctx context.Context, e identity.Evidence, p *process.
 		will("leave %s as it is, without sync, until an upgrade to it begins", last.From)
 	}
 	for _, n := range notes {
-		linef(say, "note: %s\n", n)
+		terminal.Printf(say, "note: %s\n", n)
 	}
 	return d, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 )
 
 // errRehearsal gives a rehearsal that found problems its exit status.
@@ -59,24 +60,24 @@ func (c *connection) rehearse(ctx context.Context, req *dbv1.RehearseRequest, ou
 	if err != nil {
 		return err
 	}
-	shown := newProgress(diagnostics)
-	defer shown.end()
+	shown := terminal.NewProgress(diagnostics)
+	defer shown.End()
 	report, err := received(ctx, c, "rehearsal", api.Rehearse, req, func(m *dbv1.RehearseResponse) (*dbv1.WorkProgress, *dbv1.RehearseReport) {
 		text := m.GetProgress() // from an older controller
 		if w := m.GetWork(); w != nil {
-			text = workText(w)
+			text = terminal.WorkText(w)
 		}
-		shown.show(m.GetWork().GetDoing(), text)
+		shown.Show(m.GetWork().GetDoing(), text)
 		return m.GetWork(), m.GetReport()
 	})
 	if err != nil {
 		return err
 	}
-	shown.end()
+	shown.End()
 	if c.json {
-		err = printJSON(out, report)
+		err = terminal.JSON(out, report)
 	} else {
-		err = write(out, renderRehearsal(report))
+		err = terminal.Write(out, renderRehearsal(report))
 	}
 	if err == nil && !report.GetOk() {
 		err = errRehearsal
@@ -93,18 +94,18 @@ func renderRehearsal(r *dbv1.RehearseReport) []byte {
 	fmt.Fprintln(&b, result)
 	// A rehearsal that fails early copies nothing. A rate of zero would mislead.
 	if r.GetCopyMillis() > 0 {
-		fmt.Fprintf(&b, "  copied    %s records in %s, %s bytes\n", count(r.GetCopied()), millis(r.GetCopyMillis()), count(r.GetBytes()))
-		fmt.Fprintf(&b, "  compared  %s groups, %s different\n", count(r.GetCompared()), count(r.GetMismatched()))
+		fmt.Fprintf(&b, "  copied    %s records in %s, %s bytes\n", terminal.Count(r.GetCopied()), terminal.Millis(r.GetCopyMillis()), terminal.Count(r.GetBytes()))
+		fmt.Fprintf(&b, "  compared  %s groups, %s different\n", terminal.Count(r.GetCompared()), terminal.Count(r.GetMismatched()))
 	}
-	fmt.Fprintf(&b, "  parked    %s\n", count(r.GetParked()))
+	fmt.Fprintf(&b, "  parked    %s\n", terminal.Count(r.GetParked()))
 	for _, s := range r.GetSwitches() {
 		var steps []string
 		// Sort the steps, so that two reports can be compared.
 		for _, step := range slices.Sorted(maps.Keys(s.GetMillis())) {
 			steps = append(steps, fmt.Sprintf("%s %d", step, s.GetMillis()[step]))
 		}
-		fmt.Fprintf(&b, "  switch    %s -> %s in %s (%s), %s different\n", s.GetFrom(), s.GetTo(), millis(s.GetPauseMillis()),
-			strings.Join(steps, ", "), count(s.GetMismatched()))
+		fmt.Fprintf(&b, "  switch    %s -> %s in %s (%s), %s different\n", s.GetFrom(), s.GetTo(), terminal.Millis(s.GetPauseMillis()),
+			strings.Join(steps, ", "), terminal.Count(s.GetMismatched()))
 	}
 	for _, text := range r.GetProblems() {
 		fmt.Fprintf(&b, "  problem   %s\n", text)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -9,28 +10,9 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"google.golang.org/protobuf/proto"
-
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
-	"dbcontroller.dev/internal/control/deployment/api"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 )
-
-// printJSON writes a message as JSON on one line, in the form of the API.
-func printJSON(w io.Writer, m proto.Message) error {
-	b, err := api.ToJSON(m)
-	if err != nil {
-		return fmt.Errorf("encode JSON: %w", err)
-	}
-	return write(w, append(b, '\n'))
-}
-
-// write writes rendered output. It fails if standard output is a closed pipe.
-func write(w io.Writer, b []byte) error {
-	if _, err := w.Write(b); err != nil {
-		return fmt.Errorf("print: %w", err)
-	}
-	return nil
-}
 
 // renderDeployment prints the whole deployment.
 func renderDeployment(w io.Writer, d *dbv1.Deployment) error {
@@ -39,7 +21,7 @@ func renderDeployment(w io.Writer, d *dbv1.Deployment) error {
 	writeSummary(&b, d)
 	if len(d.GetNamespaces()) > 0 {
 		b.WriteByte('\n')
-		t := newTable(&b, "  VERSION\tLOCATION\tKIND\tCOLLECTION\tFENCE")
+		t := terminal.Table(&b, "  VERSION\tLOCATION\tKIND\tCOLLECTION\tFENCE")
 		for _, ns := range d.GetNamespaces() {
 			for _, k := range ns.GetKinds() {
 				name := k.GetPhysicalName()
@@ -50,12 +32,12 @@ func renderDeployment(w io.Writer, d *dbv1.Deployment) error {
 				fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\n", ns.GetVersion(), ns.GetLocation(), k.GetKind(), name, k.GetFenceClass())
 			}
 		}
-		flush(t)
+		terminal.Flush(t)
 		guarantees(&b, d)
 	}
 	if len(d.GetServers()) > 0 {
 		b.WriteByte('\n')
-		t := newTable(&b, "  SERVER\tROLE\tVERSIONS\tACTIVE\tHOLDS\tCALLED")
+		t := terminal.Table(&b, "  SERVER\tROLE\tVERSIONS\tACTIVE\tHOLDS\tCALLED")
 		for _, s := range d.GetServers() {
 			role := "server"
 			if s.GetClient() {
@@ -65,11 +47,11 @@ func renderDeployment(w io.Writer, d *dbv1.Deployment) error {
 			if s.GetAcked() {
 				holds = "yes"
 			}
-			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\n", s.GetId(), role, or(strings.Join(s.GetVersions(), " "), "-"), or(s.GetActiveVersion(), "-"), holds, or(usageOf(s), "-"))
+			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\n", s.GetId(), role, cmp.Or(strings.Join(s.GetVersions(), " "), "-"), cmp.Or(s.GetActiveVersion(), "-"), holds, cmp.Or(usageOf(s), "-"))
 		}
-		flush(t)
+		terminal.Flush(t)
 	}
-	return write(w, b.Bytes())
+	return terminal.Write(w, b.Bytes())
 }
 
 // guarantees explains each fence class in use once.
@@ -92,7 +74,7 @@ func writeSummary(b *bytes.Buffer, d *dbv1.Deployment) {
 	for _, l := range summary(d) {
 		fmt.Fprintf(t, "  %s\t%s\n", l.label, l.text)
 	}
-	flush(t)
+	terminal.Flush(t)
 }
 
 type labelled struct{ label, text string }
@@ -135,7 +117,7 @@ func summary(d *dbv1.Deployment) []labelled {
 	}
 	if p := d.GetUpdate(); p != nil {
 		add("data update", "%s over %s of %s%s: %d of %d shards, %s seen, %s changed%s", updateName(p), p.GetKind(), p.GetVersion(), kindOf(p),
-			p.GetDoneShards(), d.GetRingSize(), count(p.GetSeen()), count(p.GetChanged()), after("; last error: ", p.GetLastError()))
+			p.GetDoneShards(), d.GetRingSize(), terminal.Count(p.GetSeen()), terminal.Count(p.GetChanged()), after("; last error: ", p.GetLastError()))
 	}
 	for _, ns := range d.GetNamespaces() {
 		if text := encryptionOf(ns); text != "" {
@@ -148,13 +130,13 @@ func summary(d *dbv1.Deployment) []labelled {
 		}
 		if u != nil || p.GetTotal() > 0 || p.GetVerified() > 0 || p.GetMaxLagMillis() > 0 {
 			add("lag", "%s", lagOf(p.MaxLagMillis))
-			add("compared", "%s groups, %s different", count(p.GetVerified()), count(p.GetMismatched()))
+			add("compared", "%s groups, %s different", terminal.Count(p.GetVerified()), terminal.Count(p.GetMismatched()))
 		}
 		if p.GetParked() > 0 {
-			add("parked", "%s; see 'dbcontroller parked'", count(p.GetParked()))
+			add("parked", "%s; see 'dbcontroller parked'", terminal.Count(p.GetParked()))
 		}
 		if p.GetLateDeletes() > 0 {
-			add("late deletes", "%s passed the validator fence; the reverse sync undoes them", count(p.GetLateDeletes()))
+			add("late deletes", "%s passed the validator fence; the reverse sync undoes them", terminal.Count(p.GetLateDeletes()))
 		}
 		if len(p.GetWaitsFor()) > 0 && len(d.GetReadiness().GetBlockers()) == 0 { // blockers include these
 			add("waits for", "%s", strings.Join(p.GetWaitsFor(), "; "))
@@ -170,7 +152,7 @@ func summary(d *dbv1.Deployment) []labelled {
 		add("readiness", "%s", readinessText(o, u))
 	}
 	if s := d.GetLastSwitch(); s != nil {
-		add("last switch", "%s -> %s at %s%s%s", s.GetFromVersion(), s.GetToVersion(), shortTime(s.GetAt())+" UTC", pauseOf(s), stepsOf(s.GetMillis()))
+		add("last switch", "%s -> %s at %s%s%s", s.GetFromVersion(), s.GetToVersion(), terminal.Time(s.GetAt())+" UTC", pauseOf(s), stepsOf(s.GetMillis()))
 	}
 	if f := d.GetFormerNames(); f.GetUnknown() != "" {
 		add("former names", "the users are unknown: %s", f.GetUnknown())
@@ -261,15 +243,15 @@ func pendingOf(u *dbv1.UpgradeState) string {
 
 func copiedOf(d *dbv1.Deployment) string {
 	p := d.GetProgress()
-	s := fmt.Sprintf("%s of %s", count(p.GetCopied()), count(p.GetTotal()))
+	s := fmt.Sprintf("%s of %s", terminal.Count(p.GetCopied()), terminal.Count(p.GetTotal()))
 	if p.GetTotal() > 0 {
 		s += fmt.Sprintf(" (%d %%)", p.GetCopied()*100/p.GetTotal())
 	}
 	if p.GetRate() >= 1 {
-		s += fmt.Sprintf(", %s/s", count(int64(p.GetRate())))
+		s += fmt.Sprintf(", %s/s", terminal.Count(int64(p.GetRate())))
 	}
 	if p.EtaSeconds != nil && p.GetCopied() < p.GetTotal() {
-		s += fmt.Sprintf(", %s left", span(p.GetEtaSeconds()))
+		s += fmt.Sprintf(", %s left", terminal.Seconds(p.GetEtaSeconds()))
 	}
 	// A shard without an owner reports nothing. Counting it as 0 would be wrong.
 	if n := p.GetReportingShards(); n < d.GetRingSize() {
@@ -282,7 +264,7 @@ func lagOf(lag *int64) string {
 	if lag == nil {
 		return "not known"
 	}
-	return millis(*lag)
+	return terminal.Millis(*lag)
 }
 
 // pauseOf returns the total time that a switch held writes.
@@ -290,7 +272,7 @@ func pauseOf(s *dbv1.LastSwitch) string {
 	if len(s.GetMillis()) == 0 {
 		return ""
 	}
-	return ", writes held " + millis(int64(s.GetPauseMillis()))
+	return ", writes held " + terminal.Millis(int64(s.GetPauseMillis()))
 }
 
 // stepsOf lists the durations of a switch's steps in their order.
@@ -309,7 +291,7 @@ func stepsOf(millis map[string]int32) string {
 
 func renderList(w io.Writer, ds []*dbv1.Deployment) error {
 	var b bytes.Buffer
-	t := newTable(&b, "NAME\tVERSION\tUPGRADE\tSTATE\tREADY")
+	t := terminal.Table(&b, "NAME\tVERSION\tUPGRADE\tSTATE\tREADY")
 	for _, d := range ds {
 		to, state, ready := "-", "-", "-"
 		if u := d.GetUpgradeState(); u != nil {
@@ -318,16 +300,16 @@ func renderList(w io.Writer, ds []*dbv1.Deployment) error {
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", d.GetName(), d.GetCurrentVersion(), to, state, ready)
 	}
-	flush(t)
-	return write(w, b.Bytes())
+	terminal.Flush(t)
+	return terminal.Write(w, b.Bytes())
 }
 
 func renderParked(w io.Writer, ps []*dbv1.ParkedRecord) error {
 	if len(ps) == 0 {
-		return write(w, []byte("nothing is parked\n"))
+		return terminal.Write(w, []byte("nothing is parked\n"))
 	}
 	var b bytes.Buffer
-	t := newTable(&b, "KIND\tKEY\tVERSION\tSHARD\tWAIVED\tERROR")
+	t := terminal.Table(&b, "KIND\tKEY\tVERSION\tSHARD\tWAIVED\tERROR")
 	for _, p := range ps {
 		waived := "no"
 		if p.GetWaived() {
@@ -335,25 +317,8 @@ func renderParked(w io.Writer, ps []*dbv1.ParkedRecord) error {
 		}
 		// The error may hold a stack trace. Its first line is the message.
 		first, _, _ := strings.Cut(p.GetError(), "\n")
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\n", or(p.GetKind(), "-"), or(p.GetKey(), "-"), or(p.GetVersion(), "-"), p.GetShard(), waived, first)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\n", cmp.Or(p.GetKind(), "-"), cmp.Or(p.GetKey(), "-"), cmp.Or(p.GetVersion(), "-"), p.GetShard(), waived, first)
 	}
-	flush(t)
-	return write(w, b.Bytes())
-}
-
-// newTable starts a table with the given columns, separated by tabs.
-func newTable(b *bytes.Buffer, columns string) *tabwriter.Writer {
-	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, columns)
-	return t
-}
-
-// flush ends a table. It writes to memory and cannot fail.
-func flush(t *tabwriter.Writer) { _ = t.Flush() }
-
-func or(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
+	terminal.Flush(t)
+	return terminal.Write(w, b.Bytes())
 }

@@ -1,12 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
-	"strconv"
 	"strings"
-	"time"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 )
 
 // standing returns the state of a deployment on one line, for the result of a changing command.
@@ -86,7 +86,7 @@ func paceOf(p *dbv1.Pace) string {
 		parts = append(parts, "PAUSED"+after(": ", p.GetReason())+"; 'dbcontroller resume' ends the pause")
 	}
 	if p.GetMaxRate() > 0 {
-		parts = append(parts, fmt.Sprintf("at most %s/s", count(int64(p.GetMaxRate()))))
+		parts = append(parts, fmt.Sprintf("at most %s/s", terminal.Count(int64(p.GetMaxRate()))))
 	}
 	if p.GetMaxSourceLoad() > 0 {
 		parts = append(parts, fmt.Sprintf("source load at most %d %%", p.GetMaxSourceLoad()))
@@ -111,7 +111,7 @@ func readinessText(o *dbv1.SwitchReadiness, u *dbv1.UpgradeState) string {
 		parts[0] = "the switch waits for " + strings.Join(waits, "; ")
 	}
 	if o.PredictedPauseMillis != nil {
-		parts = append(parts, "predicted pause "+millis(o.GetPredictedPauseMillis()))
+		parts = append(parts, "predicted pause "+terminal.Millis(o.GetPredictedPauseMillis()))
 	}
 	if o.GetRollback() != "" {
 		parts = append(parts, "rollback "+o.GetRollback())
@@ -146,14 +146,14 @@ func blockersOf(o *dbv1.SwitchReadiness) []string {
 // useOf returns how often and by whom a former name is still used.
 func useOf(u *dbv1.NameUse) string {
 	const most = 5
-	uses := fmt.Sprintf("%s reads, %s refused writes", count(u.GetReads()), count(u.GetWrites()))
+	uses := fmt.Sprintf("%s reads, %s refused writes", terminal.Count(u.GetReads()), terminal.Count(u.GetWrites()))
 	if u.GetReads()+u.GetWrites() == 0 {
 		uses = "the number is unknown" // behind a validator
 	}
-	text := fmt.Sprintf("%s of %s, which the switch left: %s, last %s", u.GetKind(), u.GetVersion(), uses, shortTime(u.GetLast()))
+	text := fmt.Sprintf("%s of %s, which the switch left: %s, last %s", u.GetKind(), u.GetVersion(), uses, terminal.Time(u.GetLast()))
 	var who []string
 	for _, c := range u.GetUsers()[:min(most, len(u.GetUsers()))] {
-		name := or(c.GetApplication(), "an application without a name")
+		name := cmp.Or(c.GetApplication(), "an application without a name")
 		if c.GetDriver() != "" {
 			name += " (" + c.GetDriver() + ")"
 		}
@@ -175,7 +175,7 @@ func rollbackOf(r *dbv1.RollbackSafe) string {
 		text = "NOT SAFE: " + r.GetReason()
 	}
 	if r.GetWaived() > 0 {
-		text += fmt.Sprintf("; %s waived", count(r.GetWaived()))
+		text += fmt.Sprintf("; %s waived", terminal.Count(r.GetWaived()))
 	}
 	return text
 }
@@ -184,9 +184,9 @@ func rollbackOf(r *dbv1.RollbackSafe) string {
 func usageOf(s *dbv1.Server) string {
 	var parts []string
 	for _, u := range s.GetUsage() {
-		part := fmt.Sprintf("%s %s", u.GetVersion(), count(u.GetCalls()))
+		part := fmt.Sprintf("%s %s", u.GetVersion(), terminal.Count(u.GetCalls()))
 		if u.GetLast() != "" {
-			part += ", last " + shortTime(u.GetLast())
+			part += ", last " + terminal.Time(u.GetLast())
 		}
 		parts = append(parts, part)
 	}
@@ -201,26 +201,34 @@ func after(before, text string) string {
 	return before + text
 }
 
-// count formats a number with commas between the thousands.
-func count(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	first := 1
-	if n < 0 {
-		first = 2
+// policyOf returns the conditions of an upgrade's switch.
+func policyOf(u *dbv1.UpgradeState) string {
+	p := u.GetPolicy()
+	text := "switch when ready"
+	switch {
+	// 'switch' has removed the hold that the policy still names.
+	case p.GetHold() && u.GetSwitchAsked():
+		text = "switch when ready, as requested by 'switch'"
+	case p.GetHold():
+		text = "hold at ready until 'dbcontroller switch'"
 	}
-	for i := len(s) - 3; i >= first; i -= 3 {
-		s = s[:i] + "," + s[i:]
+	if u.GetToSnapshot() {
+		text = "TO THE SNAPSHOT, without the writes since the latest switch; " + text
 	}
-	return s
+	if p.GetDeadlineMs() > 0 {
+		text += "; deadline " + terminal.Millis(p.GetDeadlineMs())
+	}
+	if p.GetMaxPauseMs() > 0 {
+		text += "; pause at most " + terminal.Millis(p.GetMaxPauseMs())
+	}
+	if p.GetMaxHoldMs() > 0 {
+		text += "; writes held at most " + terminal.Millis(p.GetMaxHoldMs())
+	}
+	switch {
+	case p.GetRetries() < 0:
+		text += "; no second attempt"
+	case p.GetRetries() > 0:
+		text += fmt.Sprintf("; at most %d more attempts", p.GetRetries())
+	}
+	return text
 }
-
-// millis formats a duration in milliseconds, to 0.1 s from one second on.
-func millis(ms int64) string {
-	if ms < 1000 {
-		return strconv.FormatInt(ms, 10) + " ms"
-	}
-	return (time.Duration(ms) * time.Millisecond).Round(100 * time.Millisecond).String()
-}
-
-// span formats seconds as hours, minutes and seconds.
-func span(seconds int64) string { return (time.Duration(seconds) * time.Second).String() }

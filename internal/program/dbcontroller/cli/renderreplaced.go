@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 )
 
 // replacedOf returns the replaced collections, latest first, and the progress of the new copy.
@@ -15,7 +16,7 @@ func replacedOf(r *dbv1.Replaced, ring int32) string {
 	for i := len(kinds) - 1; i >= 0 && len(names) < most; i-- {
 		text := kinds[i].GetKind()
 		if at := kinds[i].GetAt(); at != "" {
-			text += " at " + shortTime(at) + " UTC"
+			text += " at " + terminal.Time(at) + " UTC"
 		}
 		names = append(names, text)
 	}
@@ -29,7 +30,7 @@ func replacedOf(r *dbv1.Replaced, ring int32) string {
 		return text + "not begun"
 	}
 	if r.GetTotal() > 0 {
-		text += fmt.Sprintf("%s of %s copied (%d %%), ", count(r.GetCopied()), count(r.GetTotal()), r.GetCopied()*100/r.GetTotal())
+		text += fmt.Sprintf("%s of %s copied (%d %%), ", terminal.Count(r.GetCopied()), terminal.Count(r.GetTotal()), r.GetCopied()*100/r.GetTotal())
 	}
 	return text + fmt.Sprintf("%d of %d shards compared", r.GetComparedShards(), ring)
 }

@@ -30,6 +30,7 @@ import (
 	"dbcontroller.dev/internal/program/build"
 	"dbcontroller.dev/internal/program/dbcontroller/app"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 	"dbcontroller.dev/internal/program/process"
 	"dbcontroller.dev/internal/program/traces"
 )
@@ -56,7 +57,7 @@ func (p Program) Command() *cobra.Command {
 		SilenceUsage:     true,
 		SilenceErrors:    true,
 		Version:          build.Read().String(),
-		PersistentPreRun: func(cmd *cobra.Command, _ []string) { quoteOutput(cmd) },
+		PersistentPreRun: func(cmd *cobra.Command, _ []string) { terminal.QuoteOutput(cmd) },
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	// Not every build links an etcd, which is large. Without one the command must not appear.
@@ -205,7 +206,7 @@ func printVersion(w io.Writer, name string, here build.Info, there *dbv1.Version
 		text += fmt.Sprintf("controller %s (commit %s of %s; %s, %s); servers speak protocol %d or a newer one, records have format %d\n",
 			there.GetVersion(), there.GetCommit(), there.GetDate(), there.GetGo(), there.GetPlatform(), there.GetProtocol(), there.GetFormat())
 	}
-	return write(w, []byte(text))
+	return terminal.Write(w, []byte(text))
 }
 
 // ExitStatus returns the exit status for the error that a command ended with. nil gives 0.

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 )
 
 // screen redraws a view in place. No frame is higher or wider than the terminal, so that moving up
@@ -43,7 +44,7 @@ func (s *screen) show(d *dbv1.Deployment, note string) error {
 	}
 	text := frame(d, width, height)
 	if note != "" && height > 0 {
-		text += cut(note, width) + "\n"
+		text += terminal.Shorten(note, width) + "\n"
 	}
 	// Without automatic wrapping, a line that is too wide stays one line.
 	b.WriteString("\x1b[?7l")
@@ -52,7 +53,7 @@ func (s *screen) show(d *dbv1.Deployment, note string) error {
 	b.WriteString("\x1b[?7h")
 	s.drawn, s.width = strings.Count(text, "\n"), width
 	_, s.height = s.size()
-	return write(s.w, b.Bytes())
+	return terminal.Write(s.w, b.Bytes())
 }
 
 // mostShards is the maximum number of shards shown, whatever the height of the terminal.
@@ -89,7 +90,7 @@ func frame(d *dbv1.Deployment, width, height int) string {
 		out = append(out, shardRows(shards, left)...)
 	}
 	for i := range out {
-		out[i] = cut(out[i], width)
+		out[i] = terminal.Shorten(out[i], width)
 	}
 	return strings.Join(out[:min(rows, len(out))], "\n") + "\n"
 }
@@ -169,15 +170,15 @@ func shardRows(shards []*dbv1.ShardProgress, rows int) []string {
 		shown, others = busiest(shards, most)
 	}
 	var b bytes.Buffer
-	t := newTable(&b, "  SHARD\tDONE\tSTATE\tCOPIED\tTOTAL\tRATE\tLAG\tAPPLIED\tWAITS FOR")
+	t := terminal.Table(&b, "  SHARD\tDONE\tSTATE\tCOPIED\tTOTAL\tRATE\tLAG\tAPPLIED\tWAITS FOR")
 	for _, s := range shown {
-		fmt.Fprintf(t, "  %d\t%s\t%s\t%s\t%s\t%s/s\t%s\t%s\t%s\n", s.GetShard(), bar(s), s.GetState(), count(s.GetCopied()), count(s.GetTotal()),
-			count(int64(s.GetRate())), lagOf(s.LagMillis), count(s.GetApplied()), or(s.GetWaitsFor(), "-"))
+		fmt.Fprintf(t, "  %d\t%s\t%s\t%s\t%s\t%s/s\t%s\t%s\t%s\n", s.GetShard(), bar(s), s.GetState(), terminal.Count(s.GetCopied()), terminal.Count(s.GetTotal()),
+			terminal.Count(int64(s.GetRate())), lagOf(s.LagMillis), terminal.Count(s.GetApplied()), cmp.Or(s.GetWaitsFor(), "-"))
 	}
-	flush(t)
+	terminal.Flush(t)
 	out := append([]string{""}, strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")...)
 	if len(others) > 0 {
-		out = append(out, fmt.Sprintf("  and %s more shards: %s", count(int64(len(others))), states(others)))
+		out = append(out, fmt.Sprintf("  and %s more shards: %s", terminal.Count(int64(len(others))), states(others)))
 	}
 	return out
 }
@@ -190,7 +191,7 @@ func states(shards []*dbv1.ShardProgress) string {
 	}
 	names := slices.SortedFunc(maps.Keys(by), func(a, b string) int { return cmp.Or(-cmp.Compare(by[a], by[b]), strings.Compare(a, b)) })
 	for i, name := range names {
-		names[i] = count(int64(by[name])) + " " + or(name, "unknown")
+		names[i] = terminal.Count(int64(by[name])) + " " + cmp.Or(name, "unknown")
 	}
 	return strings.Join(names, ", ")
 }

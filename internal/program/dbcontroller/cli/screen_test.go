@@ -27,8 +27,8 @@ func many(shards int) *dbv1.Deployment {
 	return d
 }
 
-// terminal is a screen of a size that understands what a view sends.
-type terminal struct {
+// fakeTerminal is a screen of a size that understands what a view sends.
+type fakeTerminal struct {
 	t             *testing.T
 	width, height int
 	rows          []string
@@ -37,13 +37,13 @@ type terminal struct {
 	wraps         bool
 }
 
-func newTerminal(t *testing.T, width, height int) *terminal {
-	return &terminal{t: t, width: width, height: height, rows: make([]string, height), wraps: true}
+func newTerminal(t *testing.T, width, height int) *fakeTerminal {
+	return &fakeTerminal{t: t, width: width, height: height, rows: make([]string, height), wraps: true}
 }
 
 var escape = regexp.MustCompile(`^\x1b\[(\??)(\d*)([A-Za-z])`)
 
-func (v *terminal) Write(b []byte) (int, error) {
+func (v *fakeTerminal) Write(b []byte) (int, error) {
 	for text := string(b); text != ""; {
 		if m := escape.FindStringSubmatch(text); m != nil {
 			v.control(m[1]+m[3], m[2])
@@ -64,7 +64,7 @@ func (v *terminal) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (v *terminal) control(what, number string) {
+func (v *fakeTerminal) control(what, number string) {
 	n, _ := strconv.Atoi(number)
 	switch what {
 	case "A":
@@ -90,14 +90,14 @@ func (v *terminal) control(what, number string) {
 	}
 }
 
-func (v *terminal) down() {
+func (v *fakeTerminal) down() {
 	if v.row++; v.row == v.height {
 		v.rows, v.row = append(v.rows[1:], ""), v.height-1
 		v.scrolled++
 	}
 }
 
-func (v *terminal) put(r rune) {
+func (v *fakeTerminal) put(r rune) {
 	if v.col >= v.width {
 		v.t.Errorf("a line is wider than %d: %q", v.width, v.rows[v.row])
 		if v.wraps {
@@ -110,7 +110,7 @@ func (v *terminal) put(r rune) {
 }
 
 // shown is what stands there.
-func (v *terminal) shown() string { return strings.TrimRight(strings.Join(v.rows, "\n"), "\n") + "\n" }
+func (v *fakeTerminal) shown() string { return strings.TrimRight(strings.Join(v.rows, "\n"), "\n") + "\n" }
 
 // TestTheViewFitsTheTerminal, whatever its size and however many shards there are: each frame
 // takes the place of the one before it, nothing is pushed out of sight, and what the upgrade

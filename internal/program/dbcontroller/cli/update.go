@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	dataupdate "dbcontroller.dev/internal/engine/backfill"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 	"dbcontroller.dev/transform"
 )
 
@@ -50,7 +52,7 @@ func listUpdatesCommand() *cobra.Command {
 					return err
 				}
 				if c.json {
-					return printJSON(cmd.OutOrStdout(), all)
+					return terminal.JSON(cmd.OutOrStdout(), all)
 				}
 				return renderTasks(cmd.OutOrStdout(), all.GetTasks())
 			})
@@ -62,15 +64,15 @@ func listUpdatesCommand() *cobra.Command {
 
 func renderTasks(w io.Writer, tasks []*dbv1.ListUpdatesResponse_Task) error {
 	if len(tasks) == 0 {
-		return write(w, []byte("there are no data updates: add some to 'updates' in the configuration\n"))
+		return terminal.Write(w, []byte("there are no data updates: add some to 'updates' in the configuration\n"))
 	}
 	var b bytes.Buffer
-	t := newTable(&b, "NAME\tVERSION\tKIND\tDESCRIPTION")
+	t := terminal.Table(&b, "NAME\tVERSION\tKIND\tDESCRIPTION")
 	for _, task := range tasks {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", task.GetName(), task.GetVersion(), task.GetKind(), or(task.GetDescription(), "-"))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", task.GetName(), task.GetVersion(), task.GetKind(), cmp.Or(task.GetDescription(), "-"))
 	}
-	flush(t)
-	return write(w, b.Bytes())
+	terminal.Flush(t)
+	return terminal.Write(w, b.Bytes())
 }
 
 func beginUpdateCommand() *cobra.Command {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -16,6 +15,7 @@ import (
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller.dev/internal/base/printable"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 )
 
 // watchPatience is the time that a view waits for a controller to return.
@@ -52,9 +52,9 @@ func (c *connection) view(w, diagnostics io.Writer) (show func(*dbv1.Deployment)
 	note = func(text string) { fmt.Fprintln(diagnostics, printable.Line(text)) }
 	switch {
 	case c.json:
-		return func(d *dbv1.Deployment) error { return printJSON(w, d) }, note
-	case isTerminal(w):
-		s := &screen{w: bare(w), size: func() (int, int) { return terminalSize(w) }}
+		return func(d *dbv1.Deployment) error { return terminal.JSON(w, d) }, note
+	case terminal.Is(w):
+		s := &screen{w: terminal.Bare(w), size: func() (int, int) { return terminal.Size(w) }}
 		return s.draw, func(text string) { s.note(printable.Line(text)) } // a separate line would displace the view
 	default:
 		return (&lines{w: w, now: time.Now}).draw, note
@@ -151,60 +151,4 @@ func caused(ctx context.Context, err error) error {
 		return cause
 	}
 	return err
-}
-
-// lines prints a line for each change, and skips updates that differ only in time.
-type lines struct {
-	w    io.Writer
-	now  func() time.Time
-	last string
-}
-
-func (l *lines) draw(d *dbv1.Deployment) error {
-	line := changeLine(d)
-	if line == l.last {
-		return nil
-	}
-	l.last = line
-	return write(l.w, []byte(l.now().Format("15:04:05 ")+line+"\n"))
-}
-
-func changeLine(d *dbv1.Deployment) string {
-	parts := []string{d.GetCurrentVersion()}
-	if u := d.GetUpgradeState(); u != nil {
-		parts[0] += "->" + u.GetTargetVersion()
-		parts = append(parts, phaseOf(u), fmt.Sprintf("ready %d/%d", len(u.GetReadyShards()), d.GetRingSize()))
-	}
-	if d.GetPace().GetPaused() {
-		parts = append(parts, "paused")
-	}
-	if u := d.GetUpdate(); u != nil {
-		parts = append(parts, fmt.Sprintf("data update %s %d/%d", u.GetName(), u.GetDoneShards(), d.GetRingSize()))
-	}
-	if d.GetRetiring() != "" {
-		parts = append(parts, "retiring "+d.GetRetiring())
-	}
-	if r := d.GetRollbackSafe(); r.GetBlocking() > 0 {
-		parts = append(parts, "rollback "+rollbackOf(r))
-	}
-	if p := d.GetProgress(); p != nil {
-		if p.GetTotal() > 0 {
-			parts = append(parts, "copied "+copiedOf(d))
-		}
-		parts = append(parts, "lag "+lagOf(p.MaxLagMillis))
-		if p.GetParked() > 0 {
-			parts = append(parts, "parked "+count(p.GetParked()))
-		}
-		waits := blockersOf(d.GetReadiness())
-		if len(p.GetWaitsFor()) > 0 && len(waits) == 0 { // the switch's reasons include the shards'
-			parts = append(parts, "waits for "+strings.Join(p.GetWaitsFor(), "; "))
-		}
-		if len(waits) > 0 {
-			parts = append(parts, "switch waits for "+strings.Join(waits, "; "))
-		}
-		if p.GetLastError() != "" {
-			parts = append(parts, "last error: "+p.GetLastError())
-		}
-	}
-	return strings.Join(parts, " | ")
 }

@@ -1,4 +1,4 @@
-package cli
+package terminal
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 	"dbcontroller.dev/internal/base/printable"
 )
 
-// linef prints like fmt.Fprintf, with each text among args made printable. So a text that a user or
+// Printf prints like fmt.Fprintf, with each text among args made printable. So a text that a user or
 // a database login chose ends no line and no column. The format may have lines and columns.
-func linef(w io.Writer, format string, args ...any) {
+func Printf(w io.Writer, format string, args ...any) {
 	plain := make([]any, len(args))
 	for i, a := range args {
 		switch a.(type) {
@@ -29,26 +29,26 @@ func linef(w io.Writer, format string, args ...any) {
 	fmt.Fprintf(w, format, plain...)
 }
 
-// quoting is an interceptor that makes all texts of received messages printable.
-type quoting struct{}
+// Quoting is an interceptor that makes all texts of received messages printable.
+type Quoting struct{}
 
-func (quoting) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+func (Quoting) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		res, err := next(ctx, req)
 		if err == nil {
-			quoteAll(res.Any())
+			Quote(res.Any())
 		}
 		return res, err
 	}
 }
 
-func (quoting) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+func (Quoting) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
 		return quotingConn{next(ctx, spec)}
 	}
 }
 
-func (quoting) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+func (Quoting) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return next
 }
 
@@ -57,12 +57,12 @@ type quotingConn struct{ connect.StreamingClientConn }
 func (c quotingConn) Receive(m any) error {
 	err := c.StreamingClientConn.Receive(m)
 	if err == nil {
-		quoteAll(m)
+		Quote(m)
 	}
 	return err
 }
 
-func quoteAll(m any) {
+func Quote(m any) {
 	if m, ok := m.(proto.Message); ok {
 		quoteMessage(m.ProtoReflect())
 	}
@@ -113,15 +113,15 @@ func quoteMap(f protoreflect.FieldDescriptor, m protoreflect.Map) {
 	}
 }
 
-// quoted is a writer that keeps texts from controlling the terminal. It covers commands that read
+// Quoted is a writer that keeps texts from controlling the terminal. It covers commands that read
 // databases themselves and so receive no messages to quote.
-type quoted struct {
+type Quoted struct {
 	io.Writer
 	rest *string // bytes of an incomplete character
 	json bool    // output is JSON, with JSON's escapes
 }
 
-func (q quoted) Write(p []byte) (int, error) {
+func (q Quoted) Write(p []byte) (int, error) {
 	text := *q.rest + string(p)
 	whole := len(text)
 	// A write may end within a character. Keep its bytes for the next write, or they would be
@@ -146,19 +146,19 @@ func (q quoted) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// quoteOutput quotes everything that a command prints. Standard error is always text for people,
+// QuoteOutput quotes everything that a command prints. Standard error is always text for people,
 // even if standard output is JSON.
-func quoteOutput(cmd *cobra.Command) {
+func QuoteOutput(cmd *cobra.Command) {
 	f := cmd.Flags().Lookup("json")
-	if _, is := cmd.OutOrStdout().(quoted); !is {
-		cmd.SetOut(quoted{cmd.OutOrStdout(), new(string), f != nil && f.Value.String() == "true"})
-		cmd.SetErr(quoted{cmd.ErrOrStderr(), new(string), false})
+	if _, is := cmd.OutOrStdout().(Quoted); !is {
+		cmd.SetOut(Quoted{cmd.OutOrStdout(), new(string), f != nil && f.Value.String() == "true"})
+		cmd.SetErr(Quoted{cmd.ErrOrStderr(), new(string), false})
 	}
 }
 
-// bare returns the writer below quoted, for terminal commands such as redrawing a line.
-func bare(w io.Writer) io.Writer {
-	if q, ok := w.(quoted); ok {
+// Bare returns the writer below quoted, for terminal commands such as redrawing a line.
+func Bare(w io.Writer) io.Writer {
+	if q, ok := w.(Quoted); ok {
 		return q.Writer
 	}
 	return w

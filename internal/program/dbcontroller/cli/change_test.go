@@ -13,6 +13,7 @@ import (
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/access/accesstest"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/clitest"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
@@ -26,7 +27,7 @@ type fickle struct {
 }
 
 func (f *fickle) SetPace(ctx context.Context, r *connect.Request[dbv1.SetPaceRequest]) (*connect.Response[dbv1.Deployment], error) {
-	d := sample()
+	d := clitest.Sample()
 	switch {
 	case f.done.Load():
 		d.Effects = []string{"nothing: bulk work is paused already"}
@@ -110,7 +111,7 @@ func TestAnInterruptedChangeSaysThatItMayBeDone(t *testing.T) {
 func TestServersFailOver(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	t.Setenv(serverEnv, "")
-	at := accesstest.ClosedPort(t) + ", " + serve(t, &fake{deployment: sample()})
+	at := accesstest.ClosedPort(t) + ", " + serve(t, &fake{deployment: clitest.Sample()})
 	if _, _, err := run(t, "get", "deployment", "--server", at); err != nil {
 		t.Error(err)
 	}

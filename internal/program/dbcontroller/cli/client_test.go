@@ -13,6 +13,7 @@ import (
 	"dbcontroller.dev/internal/access"
 	"dbcontroller.dev/internal/access/accesstest"
 	"dbcontroller.dev/internal/access/door"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/clitest"
 )
 
 // guarded serves a fake behind TLS, for token alice and certificates of the authority.
@@ -64,8 +65,8 @@ func TestProvingOneself(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_CONFIG_HOME", filepath.Join(dir, "home"))
 	t.Setenv(serverEnv, "")
-	address, _ := guarded(t, dir, &fake{deployment: sample()})
-	plain := serve(t, &fake{deployment: sample()})
+	address, _ := guarded(t, dir, &fake{deployment: clitest.Sample()})
+	plain := serve(t, &fake{deployment: clitest.Sample()})
 	file := func(name string) string { return filepath.Join(dir, name) }
 	if text, err := os.ReadFile(file("token")); err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/access/accesstest"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/clitest"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/upgradestate"
 )
@@ -24,9 +25,9 @@ func TestExitStatusTellsTheKindOfFailure(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", dir)
 	t.Setenv(serverEnv, "")
 	answers := func(code connect.Code) string {
-		return serve(t, &fake{deployment: sample(), err: connect.NewError(code, errors.New("no"))})
+		return serve(t, &fake{deployment: clitest.Sample(), err: connect.NewError(code, errors.New("no"))})
 	}
-	good := serve(t, &fake{deployment: sample()})
+	good := serve(t, &fake{deployment: clitest.Sample()})
 	different := serve(t, &fake{report: &dbv1.VerifyReport{Mismatched: 1}})
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)

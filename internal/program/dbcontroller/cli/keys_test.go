@@ -10,6 +10,7 @@ import (
 
 	"dbcontroller.dev/config"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/clitest"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/internal/store/recordtest"
 	"dbcontroller.dev/internal/store/sealed"
@@ -56,7 +57,7 @@ func TestNewKey(t *testing.T) {
 
 func TestRotateKeys(t *testing.T) {
 	t.Parallel()
-	f := &fake{deployment: sample()}
+	f := &fake{deployment: clitest.Sample()}
 	f.deployment.Effects = []string{"run it"}
 	server := "--server=" + serve(t, f)
 	_, diag, err := run(t, "keys", "rotate", "--by=ann", server)

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/clitest"
 	"dbcontroller.dev/transform/lens"
 )
 
@@ -141,7 +142,7 @@ func TestLensOutputIsAsReviewed(t *testing.T) {
 			if strings.Contains(tc.line, "--json") && !json.Valid([]byte(out)) {
 				t.Error("it is no JSON")
 			}
-			golden(t, filepath.Join("testdata", "lens", tc.name+".txt"), fixedRates(out))
+			clitest.Golden(t, filepath.Join("testdata", "lens", tc.name+".txt"), fixedRates(out))
 		})
 	}
 }

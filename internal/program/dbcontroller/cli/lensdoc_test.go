@@ -14,6 +14,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/clitest"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens"
 	"dbcontroller.dev/transform/lens/lint"
@@ -34,7 +35,7 @@ func TestLensPageIsTrue(t *testing.T) {
 	if p.commands == 0 || p.requests == 0 {
 		t.Fatalf("%d commands, %d requests", p.commands, p.requests)
 	}
-	golden(t, lensPage, strings.Join(p.out, "\n"))
+	clitest.Golden(t, lensPage, strings.Join(p.out, "\n"))
 }
 
 // TestLensPageHasEveryOperation: a section each, with its keys and what must be known.

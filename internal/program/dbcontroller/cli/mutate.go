@@ -19,6 +19,7 @@ import (
 	"dbcontroller.dev/internal/base/printable"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/view"
 )
 
 // asker is the connection of a command that changes something. Such a command first makes a dry run
@@ -119,7 +120,7 @@ func (a *asker) answer(cmd *cobra.Command, d *dbv1.Deployment, changed bool) err
 	case a.starts && runs:
 		word, follow = "started", "; 'watch deployment' shows the progress"
 	}
-	return terminal.Write(cmd.OutOrStdout(), fmt.Appendf(nil, "%s: %s%s\n", word, standing(d), follow))
+	return terminal.Write(cmd.OutOrStdout(), fmt.Appendf(nil, "%s: %s%s\n", word, view.Standing(d), follow))
 }
 
 // announce prints effects, one on each line.

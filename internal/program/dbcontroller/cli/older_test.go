@@ -10,6 +10,7 @@ import (
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/control/deployment/api"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/clitest"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
@@ -26,8 +27,8 @@ func TestOlderControllerConfirmsNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			older := &fake{deployment: switched(), loss: &dbv1.LossReport{Confirm: "d/c/v2"}, older: true}
-			silent := &featureless{fake{deployment: switched(), loss: &dbv1.LossReport{Confirm: "d/c/v2"}}}
+			older := &fake{deployment: clitest.Switched(), loss: &dbv1.LossReport{Confirm: "d/c/v2"}, older: true}
+			silent := &featureless{fake{deployment: clitest.Switched(), loss: &dbv1.LossReport{Confirm: "d/c/v2"}}}
 			for _, at := range []string{serve(t, older), serveAPI(t, silent)} {
 				out, _, err := run(t, append(command, "--server", at)...)
 				if exit.Of(err) != exit.Refused || !strings.Contains(err.Error(), "is older than this command and ignores --co") ||
@@ -40,7 +41,7 @@ func TestOlderControllerConfirmsNothing(t *testing.T) {
 					t.Errorf("it was sent %v", f.got)
 				}
 			}
-			known := &fake{deployment: switched(), loss: &dbv1.LossReport{Confirm: "d/c/v2"}}
+			known := &fake{deployment: clitest.Switched(), loss: &dbv1.LossReport{Confirm: "d/c/v2"}}
 			if _, _, err := run(t, append(command, "--server", serve(t, known))...); err != nil {
 				t.Errorf("one that knows them: %v", err)
 			}
@@ -84,9 +85,9 @@ func TestFeatures(t *testing.T) {
 // TestListNamesTheUnreadable: a record that cannot be read hides no other one, and fails the command.
 func TestListNamesTheUnreadable(t *testing.T) {
 	t.Parallel()
-	f := &fake{deployment: switched(), unreadable: []*dbv1.ListDeploymentsResponse_Unreadable{{Name: "services/b/deployments/x", Reason: "get services/b/deployments/x: stored value is corrupt"}}}
+	f := &fake{deployment: clitest.Switched(), unreadable: []*dbv1.ListDeploymentsResponse_Unreadable{{Name: "services/b/deployments/x", Reason: "get services/b/deployments/x: stored value is corrupt"}}}
 	out, _, err := run(t, "list", "--server", serve(t, f))
-	if !strings.Contains(out, switched().GetName()) || exit.Of(err) != exit.Failed || err.Error() != "not listed: get services/b/deployments/x: stored value is corrupt" {
+	if !strings.Contains(out, clitest.Switched().GetName()) || exit.Of(err) != exit.Failed || err.Error() != "not listed: get services/b/deployments/x: stored value is corrupt" {
 		t.Errorf("printed %q, %v", out, err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/view"
 )
 
 // operatorCommands returns the commands that call a controller's API.
@@ -94,7 +95,7 @@ func listCommand() *cobra.Command {
 				if c.json {
 					err = terminal.JSON(cmd.OutOrStdout(), all)
 				} else {
-					err = renderList(cmd.OutOrStdout(), all.GetDeployments())
+					err = view.List(cmd.OutOrStdout(), all.GetDeployments())
 				}
 				if err != nil {
 					return err
@@ -144,7 +145,7 @@ func (c *connection) print(cmd *cobra.Command, d *dbv1.Deployment) error {
 	if c.json {
 		return terminal.JSON(cmd.OutOrStdout(), d)
 	}
-	return renderDeployment(cmd.OutOrStdout(), d)
+	return view.Deployment(cmd.OutOrStdout(), d)
 }
 
 // explain turns an API error into one line for people, with its exit status.

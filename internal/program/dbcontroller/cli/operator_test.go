@@ -14,6 +14,7 @@ import (
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/access/accesstest"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/clitest"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
@@ -50,7 +51,7 @@ func TestCommandsAskForWhatTheyWereTold(t *testing.T) {
 	} {
 		t.Run(tc.line, func(t *testing.T) {
 			t.Parallel()
-			f := &fake{deployment: sample()}
+			f := &fake{deployment: clitest.Sample()}
 			f.deployment.Effects = []string{"do something", "nothing: else"}
 			args := append(strings.Fields(tc.line), "--by", "me", "--server", serve(t, f))
 			_, diag, err := run(t, append(args, "--dry-run")...)
@@ -86,7 +87,7 @@ func ptr[T any](v T) *T { return &v }
 // TestGetAsksByName: what only looks is not announced.
 func TestGetAsksByName(t *testing.T) {
 	t.Parallel()
-	f := &fake{deployment: sample()}
+	f := &fake{deployment: clitest.Sample()}
 	out, diag, err := run(t, "get", "deployment", "--name", "services/a/deployments/b", "--server", serve(t, f))
 	if err != nil || diag != "" || !strings.Contains(out, "off: no switch was made yet") {
 		t.Errorf("%v, diagnostics %q:\n%s", err, diag, out)
@@ -99,7 +100,7 @@ func TestGetAsksByName(t *testing.T) {
 // TestBeginSetsThePaceFirst, once everything was allowed.
 func TestBeginSetsThePaceFirst(t *testing.T) {
 	t.Parallel()
-	f := &fake{deployment: sample()}
+	f := &fake{deployment: clitest.Sample()}
 	line := "begin-upgrade deployment --target-version v2 --max-rate 500 --by me --server " + serve(t, f)
 	if _, _, err := run(t, strings.Fields(line)...); err != nil {
 		t.Fatal(err)
@@ -115,12 +116,12 @@ func TestBeginSetsThePaceFirst(t *testing.T) {
 
 func TestHistoryIsShown(t *testing.T) {
 	t.Parallel()
-	server := serve(t, &fake{deployment: sample()})
+	server := serve(t, &fake{deployment: clitest.Sample()})
 	out, _, err := run(t, "history", "--server", server)
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "testdata/history.txt", out)
+	clitest.Golden(t, "testdata/history.txt", out)
 	out, _, err = run(t, "history", "--json", "--server", server)
 	if err != nil || strings.Count(out, "\n") != 1 || !strings.HasPrefix(out, `{"history":[{"at":"2026-11-20T22:00:00.5Z","by":"ann@desk","what":"upgrade"`) {
 		t.Errorf("%v: %s", err, out)
@@ -132,7 +133,7 @@ func TestHistoryIsShown(t *testing.T) {
 
 func TestListsAreShown(t *testing.T) {
 	t.Parallel()
-	f := &fake{deployment: sample(), parked: []*dbv1.ParkedRecord{{Kind: "packages", Key: "p-17", Error: "no int"}}}
+	f := &fake{deployment: clitest.Sample(), parked: []*dbv1.ParkedRecord{{Kind: "packages", Key: "p-17", Error: "no int"}}}
 	server := serve(t, f)
 	for line, want := range map[string]string{
 		"list": "INITIAL_SYNCING", "list --json": `"deployments":[{`, "parked": "p-17", "parked --json": `"key":"p-17"`,
@@ -150,7 +151,7 @@ func TestListsAreShown(t *testing.T) {
 
 func TestWatchEndsAtTheVersionAskedFor(t *testing.T) {
 	t.Parallel()
-	f := &fake{updates: []*dbv1.Deployment{sample(), switched()}, err: connect.NewError(connect.CodeInternal, errors.New("read past the end"))}
+	f := &fake{updates: []*dbv1.Deployment{clitest.Sample(), clitest.Switched()}, err: connect.NewError(connect.CodeInternal, errors.New("read past the end"))}
 	server := serve(t, f)
 	out, _, err := run(t, "watch", "deployment", "--until-version", "v2", "--json", "--server", server)
 	if err != nil || strings.Count(out, "\n") != 2 || !strings.Contains(out, `"currentVersion":"v2"`) {
@@ -191,7 +192,7 @@ func TestVerifyTellsTheResultByItsExit(t *testing.T) {
 func TestBadInputIsOneClearLine(t *testing.T) {
 	t.Setenv(serverEnv, "")
 	refusing := serve(t, &fake{err: connect.NewError(connect.CodeFailedPrecondition, errors.New("begin-upgrade: wrong shard count 3: this deployment has a ring of 16"))})
-	good := serve(t, &fake{deployment: sample()})
+	good := serve(t, &fake{deployment: clitest.Sample()})
 	other := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(other.Close)
 	foreign := other.Listener.Addr().String()
@@ -250,7 +251,7 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 }
 
 func TestServerComesFromTheEnvironment(t *testing.T) {
-	t.Setenv(serverEnv, serve(t, &fake{deployment: sample()}))
+	t.Setenv(serverEnv, serve(t, &fake{deployment: clitest.Sample()}))
 	if out, _, err := run(t, "get", "deployment"); err != nil || !strings.Contains(out, "us-west2") {
 		t.Errorf("%v: %s", err, out)
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"errors"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,8 @@ import (
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/base/printable"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/clitest"
+	"dbcontroller.dev/upgradestate"
 )
 
 // TestNothingIsACommandOfTheTerminal: whatever keys and names hold, no verb prints a command of the
@@ -18,7 +21,7 @@ import (
 func TestNothingIsACommandOfTheTerminal(t *testing.T) {
 	t.Parallel()
 	text := strings.ToValidUTF8(evilText, "")
-	d := sample()
+	d := clitest.Sample()
 	d.History = []*dbv1.HistoryEntry{{At: text, What: text, Id: text, By: text, Outcome: text, Detail: text, Identity: text}}
 	d.UpgradeState.LastFailure = text
 	d.Effects = []string{text}
@@ -87,3 +90,42 @@ func TestNothingIsACommandOfTheTerminal(t *testing.T) {
 // evilText is what a user of the service chose as an id: it clears the screen, sets the title, forges a
 // row, and turns the direction of the text behind it.
 const evilText = "id\x1b[2J\x1b]0;owned\x07\nFORGED row\r\u202e\u009b31m\xff"
+
+func TestJSONReadsAsOperatorsExpect(t *testing.T) {
+	t.Parallel()
+	f := &fake{deployment: clitest.Sample()}
+	out, _, err := run(t, "get", "deployment", "--json", "--server", serve(t, f))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(out, "\n") != 1 || !strings.HasSuffix(out, "}\n") {
+		t.Errorf("not one line: %q", out)
+	}
+	const want = `{"name":"services/bbs.example.com/deployments/us-west2","currentVersion":"v1",` +
+		`"upgradeState":{"targetVersion":"v2","readyShards":[0,2],"pendingShards":[1,3],"state":"INITIAL_SYNCING"`
+	if !strings.HasPrefix(out, want) {
+		t.Errorf("begins with %.220s", out)
+	}
+	if !json.Valid([]byte(out)) {
+		t.Errorf("not JSON: %s", out)
+	}
+}
+
+// TestVerbsOfReasonsExist: what resolves a reason names commands that there are.
+func TestVerbsOfReasonsExist(t *testing.T) {
+	t.Parallel()
+	root := Command(nil)
+	for code, r := range upgradestate.BlockCodes {
+		for _, quoted := range regexp.MustCompile(`'([^']+)'`).FindAllStringSubmatch(r.Act, -1) {
+			var verb []string
+			for _, word := range strings.Fields(quoted[1]) {
+				if !strings.HasPrefix(word, "-") {
+					verb = append(verb, word)
+				}
+			}
+			if cmd, rest, err := root.Find(verb); err != nil || cmd == root || len(rest) > 0 {
+				t.Errorf("%s: there is no command %s", code, quoted[1])
+			}
+		}
+	}
+}

@@ -16,6 +16,7 @@ import (
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/view"
 )
 
 func parkedCommand() *cobra.Command {
@@ -33,7 +34,7 @@ func parkedCommand() *cobra.Command {
 				if c.json {
 					return terminal.JSON(cmd.OutOrStdout(), all)
 				}
-				return renderParked(cmd.OutOrStdout(), all.GetParked())
+				return view.Parked(cmd.OutOrStdout(), all.GetParked())
 			})
 		},
 	}

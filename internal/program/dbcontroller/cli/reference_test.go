@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/clitest"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
@@ -29,7 +30,7 @@ func TestReferenceIsCurrent(t *testing.T) {
 	reference(&b, Program{Etcd: func(context.Context, string, *zap.Logger) ([]string, func() error, error) {
 		return nil, nil, errors.New("no command runs here")
 	}}.Command())
-	golden(t, "../../../../docs/cli.md", b.String())
+	clitest.Golden(t, "../../../../docs/cli.md", b.String())
 }
 
 // reference writes a section for a command and for each below it.

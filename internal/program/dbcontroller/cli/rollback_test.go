@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/clitest"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 )
 
@@ -27,7 +28,7 @@ func TestRollback(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			d := sample()
+			d := clitest.Sample()
 			d.LastSwitch = tc.last
 			f := &fake{deployment: d}
 			out, _, err := run(t, "rollback", "--by", "me", "--server", serve(t, f))
@@ -64,7 +65,7 @@ func TestRollback(t *testing.T) {
 // accepted.
 func TestRollbackToTheSnapshot(t *testing.T) {
 	t.Parallel()
-	d := switched()
+	d := clitest.Switched()
 	f := &fake{deployment: d, loss: &dbv1.LossReport{Compared: 22000, Created: 17, Changed: 3, Deleted: 1, Examples: []string{"p-17", "p-18"}, Confirm: "d/c/v2"}}
 	server := serve(t, f)
 	out, diag, err := run(t, "rollback", "--to-snapshot", "--by", "me", "--server", server)

@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/clitest"
 )
 
 func (f *fake) ListUpdates(_ context.Context, r *connect.Request[dbv1.ListUpdatesRequest]) (*connect.Response[dbv1.ListUpdatesResponse], error) {
@@ -27,7 +28,7 @@ func (f *fake) CancelUpdate(_ context.Context, r *connect.Request[dbv1.CancelUpd
 
 func TestUpdateCommands(t *testing.T) {
 	t.Parallel()
-	f := &fake{deployment: sample(), tasks: []*dbv1.ListUpdatesResponse_Task{
+	f := &fake{deployment: clitest.Sample(), tasks: []*dbv1.ListUpdatesResponse_Task{
 		{Name: "fill-region", Version: "v1", Kind: "packages", Description: "region of each package"},
 		{Name: "other", Version: "v2", Kind: "packages"},
 	}}

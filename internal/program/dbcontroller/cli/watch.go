@@ -16,6 +16,7 @@ import (
 	"dbcontroller.dev/internal/base/printable"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/view"
 )
 
 // watchPatience is the time that a view waits for a controller to return.
@@ -54,10 +55,10 @@ func (c *connection) view(w, diagnostics io.Writer) (show func(*dbv1.Deployment)
 	case c.json:
 		return func(d *dbv1.Deployment) error { return terminal.JSON(w, d) }, note
 	case terminal.Is(w):
-		s := &screen{w: terminal.Bare(w), size: func() (int, int) { return terminal.Size(w) }}
-		return s.draw, func(text string) { s.note(printable.Line(text)) } // a separate line would displace the view
+		s := view.NewScreen(w)
+		return s.Draw, func(text string) { s.Note(printable.Line(text)) } // a separate line would displace the view
 	default:
-		return (&lines{w: w, now: time.Now}).draw, note
+		return view.NewLines(w).Draw, note
 	}
 }
 

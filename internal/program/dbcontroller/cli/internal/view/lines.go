@@ -1,4 +1,4 @@
-package cli
+package view
 
 import (
 	"fmt"
@@ -10,14 +10,18 @@ import (
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 )
 
-// lines prints a line for each change, and skips updates that differ only in time.
-type lines struct {
+// Lines prints a line for each change, and skips updates that differ only in time.
+type Lines struct {
 	w    io.Writer
 	now  func() time.Time
 	last string
 }
 
-func (l *lines) draw(d *dbv1.Deployment) error {
+// NewLines returns a log of changes on w.
+func NewLines(w io.Writer) *Lines { return &Lines{w: w, now: time.Now} }
+
+// Draw prints the line of a change.
+func (l *Lines) Draw(d *dbv1.Deployment) error {
 	line := changeLine(d)
 	if line == l.last {
 		return nil

@@ -1,4 +1,4 @@
-package cli
+package view
 
 import (
 	"cmp"
@@ -9,8 +9,8 @@ import (
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 )
 
-// standing returns the state of a deployment on one line, for the result of a changing command.
-func standing(d *dbv1.Deployment) string {
+// Standing returns the state of a deployment on one line, for the result of a changing command.
+func Standing(d *dbv1.Deployment) string {
 	parts := []string{d.GetCurrentVersion() + " is current, no upgrade runs"}
 	if u := d.GetUpgradeState(); u != nil {
 		parts[0] = fmt.Sprintf("%s -> %s, %s, %d of %d shards ready", d.GetCurrentVersion(), u.GetTargetVersion(), phaseOf(u), len(u.GetReadyShards()), d.GetRingSize())
@@ -231,4 +231,31 @@ func policyOf(u *dbv1.UpgradeState) string {
 		text += fmt.Sprintf("; at most %d more attempts", p.GetRetries())
 	}
 	return text
+}
+
+// replacedOf returns the replaced collections, latest first, and the progress of the new copy.
+func replacedOf(r *dbv1.Replaced, ring int32) string {
+	const most = 3
+	var names []string
+	kinds := r.GetKinds()
+	for i := len(kinds) - 1; i >= 0 && len(names) < most; i-- {
+		text := kinds[i].GetKind()
+		if at := kinds[i].GetAt(); at != "" {
+			text += " at " + terminal.Time(at) + " UTC"
+		}
+		names = append(names, text)
+	}
+	text := fmt.Sprintf("%s of %s", strings.Join(names, ", "), r.GetVersion())
+	if more := len(kinds) - len(names); more > 0 {
+		text = fmt.Sprintf("%s and %d more of %s", strings.Join(names, ", "), more, r.GetVersion())
+	}
+	text += fmt.Sprintf("; %s is rebuilt: ", r.GetTo())
+	// Copied and total cover only the reporting shards, and none has begun yet.
+	if r.GetReportingShards() == 0 {
+		return text + "not begun"
+	}
+	if r.GetTotal() > 0 {
+		text += fmt.Sprintf("%s of %s copied (%d %%), ", terminal.Count(r.GetCopied()), terminal.Count(r.GetTotal()), r.GetCopied()*100/r.GetTotal())
+	}
+	return text + fmt.Sprintf("%d of %d shards compared", r.GetComparedShards(), ring)
 }

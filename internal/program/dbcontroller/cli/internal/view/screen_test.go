@@ -1,24 +1,20 @@
-package cli
+package view
 
 import (
-	"context"
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"unicode/utf8"
 
-	"connectrpc.com/connect"
-
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
-	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/clitest"
 )
 
 // many is the sample with so many shards, most of which wait for nothing.
 func many(shards int) *dbv1.Deployment {
-	d := sample()
+	d := clitest.Sample()
 	all := d.Progress.Shards
 	d.Progress.Shards = all[:min(shards, len(all))]
 	for i := len(all); i < shards; i++ {
@@ -110,7 +106,9 @@ func (v *fakeTerminal) put(r rune) {
 }
 
 // shown is what stands there.
-func (v *fakeTerminal) shown() string { return strings.TrimRight(strings.Join(v.rows, "\n"), "\n") + "\n" }
+func (v *fakeTerminal) shown() string {
+	return strings.TrimRight(strings.Join(v.rows, "\n"), "\n") + "\n"
+}
 
 // TestTheViewFitsTheTerminal, whatever its size and however many shards there are: each frame
 // takes the place of the one before it, nothing is pushed out of sight, and what the upgrade
@@ -124,13 +122,13 @@ func TestTheViewFitsTheTerminal(t *testing.T) {
 					t.Parallel()
 					d := many(shards)
 					v := newTerminal(t, width, height)
-					s := &screen{w: v, size: func() (int, int) { return width, height }}
-					for _, d := range []*dbv1.Deployment{switched(), d, many(2), d} {
-						s.note("the controller does not answer; retrying")
+					s := &Screen{w: v, size: func() (int, int) { return width, height }}
+					for _, d := range []*dbv1.Deployment{clitest.Switched(), d, many(2), d} {
+						s.Note("the controller does not answer; retrying")
 						if text := v.shown(); width == 80 && height > 2 && !strings.HasSuffix(text, "retrying\n") {
 							t.Errorf("it is not said:\n%s", text)
 						}
-						if err := s.draw(d); err != nil {
+						if err := s.Draw(d); err != nil {
 							t.Fatal(err)
 						}
 						if height > 1 && v.shown() != frame(d, width, height) {
@@ -160,14 +158,14 @@ func TestTheViewFitsTheTerminal(t *testing.T) {
 func TestTheViewOfAnotherSize(t *testing.T) {
 	t.Parallel()
 	v := newTerminal(t, 100, 30)
-	s := &screen{w: v, size: func() (int, int) { return v.width, v.height }}
+	s := &Screen{w: v, size: func() (int, int) { return v.width, v.height }}
 	for _, width := range []int{100, 60} {
 		v.width = width
-		if err := s.draw(sample()); err != nil {
+		if err := s.Draw(clitest.Sample()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if v.shown() != frame(sample(), 60, 30) {
+	if v.shown() != frame(clitest.Sample(), 60, 30) {
 		t.Errorf("there stands\n%s", v.shown())
 	}
 }
@@ -198,55 +196,4 @@ func TestWhatIsLongIsWrapped(t *testing.T) {
 			t.Errorf("%q is not shown:\n%s", want, text)
 		}
 	}
-}
-
-// quietly is a controller whose stream shows what there is and then nothing more, as one does
-// that has frozen.
-type quietly struct {
-	fake
-	asked atomic.Int64
-	shows []*dbv1.Deployment // to the first who watches, the second ...
-}
-
-func (q *quietly) WatchDeployment(ctx context.Context, _ *connect.Request[dbv1.WatchDeploymentRequest], s *connect.ServerStream[dbv1.Deployment]) error {
-	n := int(q.asked.Add(1)) - 1
-	if n < len(q.shows) {
-		if err := s.Send(q.shows[n]); err != nil {
-			return err
-		}
-	}
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-// TestWatchAsksAgainWhereNothingComes: somebody who froze is not waited for without end.
-func TestWatchAsksAgainWhereNothingComes(t *testing.T) {
-	t.Parallel()
-	inTime(t, func(timeout string) error {
-		q := &quietly{shows: []*dbv1.Deployment{sample(), sample(), switched()}}
-		out, diag, err := run(t, "watch", "deployment", "--until-version", "v2", "--timeout", timeout, "--server", serveAPI(t, q))
-		if err != nil || q.asked.Load() != 3 || strings.Count(out, "\n") != 2 || diag != "" {
-			return fmt.Errorf("with %s: %w, asked %d times, printed %q, diagnostics %q", timeout, err, q.asked.Load(), out, diag)
-		}
-		return nil
-	})
-	_, _, err := run(t, "watch", "deployment", "--timeout", "200ms", "--server", serveAPI(t, &quietly{}))
-	if exit.Of(err) != exit.Timeout {
-		t.Errorf("one that never answers: %v", err)
-	}
-}
-
-// TestWatchEndsWithTheUpgrade: a version that is not reached any longer is not waited for.
-func TestWatchEndsWithTheUpgrade(t *testing.T) {
-	t.Parallel()
-	aborted := sample()
-	aborted.UpgradeState = nil
-	inTime(t, func(timeout string) error {
-		q := &quietly{shows: []*dbv1.Deployment{aborted, sample(), aborted}}
-		out, _, err := run(t, "watch", "deployment", "--until-version", "v2", "--timeout", timeout, "--server", serveAPI(t, q))
-		if exit.Of(err) != exit.Refused || q.asked.Load() != 3 || !strings.Contains(err.Error(), "the upgrade to v2 has ended, and v1 is the current version: 'dbcontroller history' shows why") {
-			return fmt.Errorf("with %s: %w, asked %d times, printed %q", timeout, err, q.asked.Load(), out)
-		}
-		return nil
-	})
 }

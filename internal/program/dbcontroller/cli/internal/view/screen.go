@@ -1,4 +1,4 @@
-package cli
+package view
 
 import (
 	"bytes"
@@ -14,9 +14,9 @@ import (
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 )
 
-// screen redraws a view in place. No frame is higher or wider than the terminal, so that moving up
+// Screen redraws a view in place. No frame is higher or wider than the terminal, so that moving up
 // by the frame's lines reaches its first line.
-type screen struct {
+type Screen struct {
 	w             io.Writer
 	size          func() (width, height int)
 	last          *dbv1.Deployment
@@ -24,12 +24,18 @@ type screen struct {
 	width, height int // of the terminal at that time
 }
 
-func (s *screen) draw(d *dbv1.Deployment) error { return s.show(d, "") }
+// NewScreen returns a view on the terminal w.
+func NewScreen(w io.Writer) *Screen {
+	return &Screen{w: terminal.Bare(w), size: func() (int, int) { return terminal.Size(w) }}
+}
 
-// note shows a text below the view until the next change.
-func (s *screen) note(text string) { _ = s.show(s.last, text) }
+// Draw shows a change.
+func (s *Screen) Draw(d *dbv1.Deployment) error { return s.show(d, "") }
 
-func (s *screen) show(d *dbv1.Deployment, note string) error {
+// Note shows a text below the view until the next change.
+func (s *Screen) Note(text string) { _ = s.show(s.last, text) }
+
+func (s *Screen) show(d *dbv1.Deployment, note string) error {
 	s.last = d
 	width, height := s.size()
 	var b bytes.Buffer

@@ -1,31 +1,31 @@
-package cli
+package view
 
 import (
 	"bytes"
-	"encoding/json"
-	"regexp"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/clitest"
 	"dbcontroller.dev/upgradestate"
 )
 
 func TestRenderingIsAsReviewed(t *testing.T) {
 	t.Parallel()
-	aborting := sample()
+	aborting := clitest.Sample()
 	aborting.UpgradeState.State, aborting.UpgradeState.Step = dbv1.UpgradeState_SWITCHING, "ABORT"
 	aborting.UpgradeState.AbortReason = "SWITCHING passed its deadline of 10s in step DRAIN"
-	available := sample()
+	available := clitest.Sample()
 	available.UpgradeState = nil
 	available.AvailableUpgrades = []*dbv1.AvailableUpgrade{{TargetVersion: "v2"}}
-	dead := sample() // one of its controllers died
+	dead := clitest.Sample() // one of its controllers died
 	dead.Progress.ReportingShards, dead.Progress.MaxLagMillis, dead.Progress.EtaSeconds = 2, nil, nil
 	for _, s := range dead.Progress.Shards[2:] {
 		s.Owner, s.State, s.Copied, s.Total, s.LagMillis, s.WaitsFor = "", "waiting", 0, 0, nil, "a controller"
 	}
-	rotating := switched()
+	rotating := clitest.Switched()
 	rotating.Update = &dbv1.DataUpdate{Id: "d-1", Name: "rotate-keys", Version: "v2", Kind: "packages", DoneShards: 2, Seen: 9000, Changed: 8120, Key: "b002", DoneKinds: 1, Kinds: 3}
 	rotating.Namespaces = []*dbv1.Namespace{
 		{Version: "v1", Encryption: &dbv1.Encryption{Key: "a001", Keys: []string{"a001"}, Every: true, Active: "a001", At: "2026-01-02T03:04:05Z", Error: "no reachable servers"}},
@@ -35,61 +35,41 @@ func TestRenderingIsAsReviewed(t *testing.T) {
 	}
 	for name, d := range map[string]*dbv1.Deployment{
 		"rotating": rotating,
-		"dead":     dead, "upgrade": sample(), "switched": switched(), "aborting": aborting, "available": available,
+		"dead":     dead, "upgrade": clitest.Sample(), "switched": clitest.Switched(), "aborting": aborting, "available": available,
 		"new": {Name: "services/a/deployments/b", CurrentVersion: "v1", Epoch: 1, RingSize: 16},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var b bytes.Buffer
-			if err := renderDeployment(&b, d); err != nil {
+			if err := Deployment(&b, d); err != nil {
 				t.Fatal(err)
 			}
-			golden(t, "testdata/get-"+name+".txt", b.String())
-			golden(t, "testdata/live-"+name+".txt", frame(d, 200, 60))
-			golden(t, "testdata/line-"+name+".txt", changeLine(d)+"\n")
+			clitest.Golden(t, "testdata/get-"+name+".txt", b.String())
+			clitest.Golden(t, "testdata/live-"+name+".txt", frame(d, 200, 60))
+			clitest.Golden(t, "testdata/line-"+name+".txt", changeLine(d)+"\n")
 		})
 	}
 	var b bytes.Buffer
-	if err := renderParked(&b, []*dbv1.ParkedRecord{
+	if err := Parked(&b, []*dbv1.ParkedRecord{
 		{Kind: "packages", Key: "p-17", Version: "v1", Shard: 3, Error: "transform packages: convert installed_size: \"many\" is no int\nstack"},
 		{Kind: "packages", Key: `{"name":"x"}`, Version: "v1", Shard: 11, Waived: true, Error: "too large"},
 	}); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "testdata/parked.txt", b.String())
+	clitest.Golden(t, "testdata/parked.txt", b.String())
 	b.Reset()
-	if err := renderList(&b, []*dbv1.Deployment{sample(), switched()}); err != nil {
+	if err := List(&b, []*dbv1.Deployment{clitest.Sample(), clitest.Switched()}); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "testdata/list.txt", b.String())
-}
-
-func TestJSONReadsAsOperatorsExpect(t *testing.T) {
-	t.Parallel()
-	f := &fake{deployment: sample()}
-	out, _, err := run(t, "get", "deployment", "--json", "--server", serve(t, f))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if strings.Count(out, "\n") != 1 || !strings.HasSuffix(out, "}\n") {
-		t.Errorf("not one line: %q", out)
-	}
-	const want = `{"name":"services/bbs.example.com/deployments/us-west2","currentVersion":"v1",` +
-		`"upgradeState":{"targetVersion":"v2","readyShards":[0,2],"pendingShards":[1,3],"state":"INITIAL_SYNCING"`
-	if !strings.HasPrefix(out, want) {
-		t.Errorf("begins with %.220s", out)
-	}
-	if !json.Valid([]byte(out)) {
-		t.Errorf("not JSON: %s", out)
-	}
+	clitest.Golden(t, "testdata/list.txt", b.String())
 }
 
 func TestLinesTellEachChangeOnce(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	l := &lines{w: &b, now: func() time.Time { return time.Date(2026, 1, 1, 15, 4, 5, 0, time.UTC) }}
-	for _, d := range []*dbv1.Deployment{sample(), sample(), switched()} {
-		if err := l.draw(d); err != nil {
+	l := &Lines{w: &b, now: func() time.Time { return time.Date(2026, 1, 1, 15, 4, 5, 0, time.UTC) }}
+	for _, d := range []*dbv1.Deployment{clitest.Sample(), clitest.Sample(), clitest.Switched()} {
+		if err := l.Draw(d); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -108,13 +88,13 @@ func TestLinesTellEachChangeOnce(t *testing.T) {
 // name of which no server counts the uses.
 func TestWhatASwitchLeavesIsPrinted(t *testing.T) {
 	t.Parallel()
-	d := sample()
+	d := clitest.Sample()
 	d.Views = "1 views read collections of the former version (late)"
 	d.FormerNames = &dbv1.FormerNames{Uses: []*dbv1.NameUse{
 		{Version: "v1", Kind: "lines", Last: "2026-11-21T08:00:00Z", Users: []*dbv1.NameUser{{Application: "shop", Driver: "nodejs 6.3", Address: "10.0.0.7"}}},
 	}}
 	var b bytes.Buffer
-	if err := renderDeployment(&b, d); err != nil {
+	if err := Deployment(&b, d); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{d.Views, "lines of v1, which the switch left: the number is unknown, last 2026-11-21 08:00:00; seen: shop (nodejs 6.3) at 10.0.0.7"} {
@@ -129,11 +109,11 @@ func TestWhatASwitchLeavesIsPrinted(t *testing.T) {
 func TestEveryReasonIsPrinted(t *testing.T) {
 	t.Parallel()
 	for code, r := range upgradestate.BlockCodes {
-		d := sample()
+		d := clitest.Sample()
 		d.Pace.Paused = false
 		d.Readiness = &dbv1.SwitchReadiness{Blockers: []*dbv1.SwitchBlocker{{Code: string(code), Text: "because", Resolve: r.Act, Version: "v2", Kind: "orders"}}, WaitsFor: []string{"because"}}
 		var b bytes.Buffer
-		if err := renderDeployment(&b, d); err != nil {
+		if err := Deployment(&b, d); err != nil {
 			t.Fatal(err)
 		}
 		want := "the switch waits for v2/orders: because -> " + r.Act
@@ -151,21 +131,30 @@ func TestEveryReasonIsPrinted(t *testing.T) {
 	}
 }
 
-// TestVerbsOfReasonsExist: what resolves a reason names commands that there are.
-func TestVerbsOfReasonsExist(t *testing.T) {
+func TestReplacedRow(t *testing.T) {
 	t.Parallel()
-	root := Command(nil)
-	for code, r := range upgradestate.BlockCodes {
-		for _, quoted := range regexp.MustCompile(`'([^']+)'`).FindAllStringSubmatch(r.Act, -1) {
-			var verb []string
-			for _, word := range strings.Fields(quoted[1]) {
-				if !strings.HasPrefix(word, "-") {
-					verb = append(verb, word)
-				}
+	many := &dbv1.Replaced{Version: "v1", To: "v2", Copied: 1500, Total: 3000, ReportingShards: 16, ComparedShards: 3}
+	for i := range 5 {
+		many.Kinds = append(many.Kinds, &dbv1.ReplacedKind{Kind: fmt.Sprint("k", i)})
+	}
+	for want, r := range map[string]*dbv1.Replaced{
+		"orders at 2026-11-27 08:00:00 UTC of v1; v2 is rebuilt: not begun": {
+			Version: "v1", To: "v2", Kinds: []*dbv1.ReplacedKind{{Kind: "orders", At: "2026-11-27T08:00:00Z"}},
+		},
+		"orders of v2; v1 is rebuilt: 16 of 16 shards compared": {
+			Version: "v2", To: "v1", ReportingShards: 16, ComparedShards: 16, Kinds: []*dbv1.ReplacedKind{{Kind: "orders"}},
+		},
+		"k4, k3, k2 and 2 more of v1; v2 is rebuilt: 1,500 of 3,000 copied (50 %), 3 of 16 shards compared": many,
+	} {
+		d := &dbv1.Deployment{Name: "a", CurrentVersion: "v1", RingSize: 16, Replaced: r}
+		found := ""
+		for _, l := range summary(d) {
+			if l.label == "replaced" {
+				found = l.text
 			}
-			if cmd, rest, err := root.Find(verb); err != nil || cmd == root || len(rest) > 0 {
-				t.Errorf("%s: there is no command %s", code, quoted[1])
-			}
+		}
+		if found != want {
+			t.Errorf("the row is %q, want %q", found, want)
 		}
 	}
 }

@@ -1,4 +1,6 @@
-package cli
+// Package view shows deployments to people: as a page for 'get', as a list, as a view on the terminal that
+// 'watch' redraws, and as lines for a log. Its goldens in testdata show all of them.
+package view
 
 import (
 	"bytes"
@@ -14,8 +16,8 @@ import (
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 )
 
-// renderDeployment prints the whole deployment.
-func renderDeployment(w io.Writer, d *dbv1.Deployment) error {
+// Deployment prints the whole deployment.
+func Deployment(w io.Writer, d *dbv1.Deployment) error {
 	var b bytes.Buffer
 	fmt.Fprintln(&b, d.GetName())
 	writeSummary(&b, d)
@@ -289,7 +291,8 @@ func stepsOf(millis map[string]int32) string {
 	return " (" + strings.Join(parts, ", ") + ")"
 }
 
-func renderList(w io.Writer, ds []*dbv1.Deployment) error {
+// List prints deployments as a table.
+func List(w io.Writer, ds []*dbv1.Deployment) error {
 	var b bytes.Buffer
 	t := terminal.Table(&b, "NAME\tVERSION\tUPGRADE\tSTATE\tREADY")
 	for _, d := range ds {
@@ -304,7 +307,8 @@ func renderList(w io.Writer, ds []*dbv1.Deployment) error {
 	return terminal.Write(w, b.Bytes())
 }
 
-func renderParked(w io.Writer, ps []*dbv1.ParkedRecord) error {
+// Parked prints parked records as a table.
+func Parked(w io.Writer, ps []*dbv1.ParkedRecord) error {
 	if len(ps) == 0 {
 		return terminal.Write(w, []byte("nothing is parked\n"))
 	}

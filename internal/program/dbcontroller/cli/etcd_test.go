@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/clitest"
 	"dbcontroller.dev/internal/program/process"
 )
 
@@ -19,7 +20,7 @@ import (
 func TestEtcd(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	text := strings.TrimSuffix(kindsConfig, "kinds:\n")
+	text := strings.TrimSuffix(clitest.KindsConfig, "kinds:\n")
 	file := func(name, more string) string {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, []byte(more+text), 0o600); err != nil {

@@ -168,11 +168,11 @@ func TestLensBadInputIsOneClearLine(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	noKinds := filepath.Join(dir, "nokinds.yaml")
-	if err := os.WriteFile(noKinds, []byte(strings.TrimSuffix(strings.TrimSpace(kindsConfig), "kinds:")), 0o600); err != nil {
+	if err := os.WriteFile(noKinds, []byte(strings.TrimSuffix(strings.TrimSpace(clitest.KindsConfig), "kinds:")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	config := filepath.Join(dir, "shop.yaml")
-	if err := os.WriteFile(config, []byte(kindsConfig+"- {from: items, to: items, lens: items.yaml}\n"), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(clitest.KindsConfig+"- {from: items, to: items, lens: items.yaml}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "items.yaml"), []byte("operations: []"), 0o600); err != nil {

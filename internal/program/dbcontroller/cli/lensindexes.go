@@ -15,6 +15,7 @@ import (
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/internal/program/databases"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/registry"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lens/lint"
 )
@@ -112,7 +113,7 @@ func openTrial(ctx context.Context, cfg config.Config, files []lint.File) (out *
 		if err != nil {
 			return out, err
 		}
-		carried, err := carries(cfg.Kinds[at], f.Lens)
+		carried, err := registry.Carries(cfg.Kinds[at], f.Lens)
 		if err != nil {
 			return out, fmt.Errorf("%s: %w", cfg.Path, err)
 		}

@@ -2,12 +2,14 @@ package cli
 
 import (
 	"testing"
+
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/clitest"
 )
 
 // TestLensesOfOnePair: with several pairs of versions, a command works on the lenses of one.
 func TestLensesOfOnePair(t *testing.T) {
 	t.Parallel()
-	c := placed(t, "shop", "v1 v2 v3", `
+	c := clitest.Config(t, "shop", "v1 v2 v3", `
 - {from: orders, to: orders, lens: one.yaml, versions: [v1, v2]}
 - {from: orders, to: orders, lens: two.yaml, versions: [v2, v3]}
 `)

@@ -14,12 +14,13 @@ import (
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/registry"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/view"
 )
 
 // operatorCommands returns the commands that call a controller's API.
-func operatorCommands(register Register) []*cobra.Command {
+func operatorCommands(register registry.Register) []*cobra.Command {
 	return []*cobra.Command{
 		deploymentVerb("create", "Create a deployment", createCommand()),
 		deploymentVerb("begin-upgrade", "Start an upgrade to another version", beginCommand()),

@@ -19,6 +19,7 @@ import (
 	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/internal/program/dbcontroller/app"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/registry"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 	"dbcontroller.dev/internal/program/process"
 	"dbcontroller.dev/upgradestate"
@@ -27,7 +28,7 @@ import (
 // errPlan gives a plan with failed checks its exit status.
 var errPlan = exit.Finding("the upgrade would fail as planned: fix the FAILED checks")
 
-func planCommand(register Register) *cobra.Command {
+func planCommand(register registry.Register) *cobra.Command {
 	c := &connection{}
 	var target, file string
 	cmd := &cobra.Command{
@@ -86,14 +87,14 @@ func (c *connection) plan(ctx context.Context, target string, out, diagnostics i
 const olderPlanMax = 5 * time.Minute
 
 // planAlone makes the plan in this process, without a controller.
-func (c *connection) planAlone(cmd *cobra.Command, register Register, file, target string) error {
+func (c *connection) planAlone(cmd *cobra.Command, register registry.Register, file, target string) error {
 	ctx := cmd.Context()
 	cfg, err := config.Load(file, nil)
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
 	// Load lenses before asking etcd: their errors need no network.
-	registry, carry, err := Transformers(cfg, register)
+	transformers, carry, err := registry.Of(cfg, register)
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
@@ -108,7 +109,7 @@ func (c *connection) planAlone(cmd *cobra.Command, register Register, file, targ
 		shown.End()
 		fmt.Fprintf(cmd.ErrOrStderr(), "etcd has no record of %s, or does not answer: this is the plan of a deployment that starts now\n", cfg.Deployment)
 	}
-	report, err := app.PlanAlone(ctx, cfg, registry, carry, embedded, known, target, func(w api.Work) {
+	report, err := app.PlanAlone(ctx, cfg, transformers, carry, embedded, known, target, func(w api.Work) {
 		now := &dbv1.WorkProgress{Doing: w.Doing, Done: w.Done, Total: w.Total}
 		shown.Show(w.Doing, planText(now))
 	}, zap.NewNop())

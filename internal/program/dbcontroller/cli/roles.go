@@ -9,18 +9,19 @@ import (
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/internal/program/databases"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/registry"
 )
 
 // fixedKinds returns the application's collections in each API version, including those made by
 // lenses.
-func fixedKinds(cfg config.Config, register Register) (map[string][]string, error) {
-	registry, _, err := Transformers(cfg, register)
+func fixedKinds(cfg config.Config, register registry.Register) (map[string][]string, error) {
+	transformers, _, err := registry.Of(cfg, register)
 	if err != nil {
 		return nil, err
 	}
 	kinds := map[string][]string{}
 	for _, version := range cfg.APIVersions() {
-		for _, k := range registry.Kinds(version) {
+		for _, k := range transformers.Kinds(version) {
 			if k.Fixed {
 				kinds[version] = append(kinds[version], k.Name)
 			}
@@ -29,7 +30,7 @@ func fixedKinds(cfg config.Config, register Register) (map[string][]string, erro
 	return kinds, nil
 }
 
-func rolesCommand(register Register) *cobra.Command {
+func rolesCommand(register registry.Register) *cobra.Command {
 	var file, part string
 	var why, rehearse bool
 	cmd := &cobra.Command{

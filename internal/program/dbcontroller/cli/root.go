@@ -23,17 +23,31 @@ import (
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
+	"dbcontroller.dev/config"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller.dev/internal/base/printable"
 	"dbcontroller.dev/internal/control/deployment/api"
+	"dbcontroller.dev/internal/engine/collections"
 	"dbcontroller.dev/internal/program/build"
 	"dbcontroller.dev/internal/program/dbcontroller/app"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/registry"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 	"dbcontroller.dev/internal/program/process"
 	"dbcontroller.dev/internal/program/traces"
+	"dbcontroller.dev/transform"
 )
+
+// Register adds a service's own transformers to an empty registry. The registry's Service is the
+// one of the configuration.
+type Register = registry.Register
+
+// Transformers returns the registry of a configuration, with the transformers that register adds, and
+// the indexes and options that each pair of versions carries over. A nil register adds nothing.
+func Transformers(cfg config.Config, register Register) (*transform.Registry, collections.Carries, error) {
+	return registry.Of(cfg, register)
+}
 
 // Program is the content of one build of dbcontroller. The zero value has neither transformers of a
 // service nor an etcd.
@@ -116,7 +130,7 @@ func runCommand(program Program) *cobra.Command {
 			defer p.Close()
 			// Build the transformers before the controller joins: a wrong lens must fail before it
 			// owns shards.
-			registry, carries, err := Transformers(p.Config, program.Register)
+			transformers, carries, err := registry.Of(p.Config, program.Register)
 			if err != nil {
 				return exit.With(exit.Usage, err)
 			}
@@ -132,7 +146,7 @@ func runCommand(program Program) *cobra.Command {
 			opts.Build = api.Build{Version: b.Version, Commit: b.Commit, Date: b.Date, Go: b.Go, Platform: b.Platform}
 			opts.EmbeddedEtcd = p.Embedded
 			opts.Insecure = common.Insecure
-			return app.New(p.Config, registry, p.Store, opts, p.Log).Run(cmd.Context())
+			return app.New(p.Config, transformers, p.Store, opts, p.Log).Run(cmd.Context())
 		},
 	}
 	common.Register(cmd.Flags())

@@ -10,29 +10,11 @@ import (
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
-	"dbcontroller.dev/config"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
-	dataupdate "dbcontroller.dev/internal/engine/backfill"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
-	"dbcontroller.dev/transform"
 )
-
-// addUpdates adds the configured data updates to the registered ones.
-func addUpdates(r *transform.Registry, updates []config.Update) error {
-	for _, u := range updates {
-		t, err := dataupdate.FromLens(u.Name, u.Version, u.Kind, u.Lens, transform.Keys(u.References))
-		if err != nil {
-			return err
-		}
-		t.Description = u.Description
-		if err := r.AddTasks(t); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 func updateCommand() *cobra.Command {
 	return verb("update", "Change all records of a kind where they are, within the current version",

@@ -1,6 +1,7 @@
-package cli
+package registry
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,17 +10,135 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/config"
+	"dbcontroller.dev/examples/secrets"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/clitest"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 )
 
-const kindsConfig = `
-deployment: services/shop/deployments/eu
-dbs:
-- {namespace: shop/v1, backend: mongo, apiVersion: v1, mongo: {endpoint: "mongodb://db/"}}
-- {namespace: shop/v2, backend: mongo, apiVersion: v2, mongo: {endpoint: "mongodb://db/"}}
-kinds:
-`
+// TestKindsOverThreeVersions: each pair of versions has its kinds, and a chain goes over
+// both, with what is carried.
+func TestKindsOverThreeVersions(t *testing.T) {
+	t.Parallel()
+	c := clitest.Config(t, "shop", "v1 v2 v2@b v3", `
+- {from: orders, to: sales, lens: one.yaml, versions: [v1, v2]}
+- {from: sales, to: orders, lens: two.yaml, versions: [v2, v3]}
+- {from: audit, discontinued: true, versions: [v1, v2]}
+`)
+	r, carries, err := Of(c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ from, to, kinds string }{
+		{"v1", "v2", "orders audit > sales"},
+		{"v2@b", "v3", "sales > orders"},
+		{"v2", "v2@b", "sales > sales"},
+		{"v1", "v3", "orders audit > orders"},
+		{"v3", "v1", "orders > orders audit"},
+	} {
+		d, err := r.Direction(tc.from, tc.to)
+		if err != nil {
+			t.Errorf("%s to %s: %v", tc.from, tc.to, err)
+			continue
+		}
+		if got := kindNames(d.SourceKinds()) + " > " + kindNames(d.TargetKinds()); got != tc.kinds {
+			t.Errorf("%s to %s: %s, want %s", tc.from, tc.to, got, tc.kinds)
+		}
+	}
+	if carries[[2]string{"v1", "v2"}]["sales"].From != "orders" || carries[[2]string{"v2", "v3"}]["orders"].From != "sales" || len(carries) != 2 {
+		t.Errorf("carried: %v", carries)
+	}
+}
+
+func kindNames(ks []record.KindSpec) string {
+	var names []string
+	for _, k := range ks {
+		names = append(names, k.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+// TestNoWayOfAKind: what a pair of versions makes, the next one takes on.
+func TestNoWayOfAKind(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ kinds, want string }{
+		"nothing takes it": {
+			"- {from: orders, to: sales, lens: one.yaml, versions: [v1, v2]}\n",
+			"kinds: collection sales of v2 has no transform to v3: add an entry with from: sales and versions: [v2, v3], or one that is discontinued",
+		},
+		"nothing takes what a lens makes": {
+			"- {from: orders, to: sales, lens: fan.yaml, versions: [v1, v2]}\n- {from: sales, to: sales, lens: two.yaml, versions: [v2, v3]}\n",
+			"kinds: collection lines of v2 has no transform to v3",
+		},
+		"discontinued": {
+			"- {from: orders, to: sales, lens: one.yaml, versions: [v1, v2]}\n- {from: sales, discontinued: true, versions: [v2, v3]}\n", "",
+		},
+		"new in the middle": {"- {from: sales, to: sales, lens: two.yaml, versions: [v2, v3]}\n", ""},
+	} {
+		_, _, err := Of(clitest.Config(t, "shop", "v1 v2 v3", tc.kinds), nil)
+		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+			t.Errorf("%s: %v, want %q", name, err, tc.want)
+		}
+	}
+}
+
+// TestKindsThatMove: a service of one version needs their names alone.
+func TestKindsThatMove(t *testing.T) {
+	t.Parallel()
+	r, _, err := Of(clitest.Config(t, "shop", "v1 v1@b", "- {from: orders}\n- {from: audit, fence: validator}\n"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := r.Direction("v1", "v1@b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := kindNames(d.TargetKinds()); got != "orders audit" || !d.TargetKinds()[0].Fixed {
+		t.Errorf("%+v move", d.TargetKinds())
+	}
+}
+
+// TestKindsInEtcd: a name with a typo would say of no kind where its keys are.
+func TestKindsInEtcd(t *testing.T) {
+	t.Parallel()
+	for versions, kinds := range map[string]string{"v1 v1@b": "- {from: orders}\n", "v1 v2": "- {from: sales, to: orders, lens: one.yaml}\n"} {
+		cfg := clitest.Config(t, "shop", versions, kinds)
+		cfg.DBs[1].Kinds = []config.EtcdKind{{Name: "orders", Prefix: "/orders"}}
+		if _, _, err := Of(cfg, nil); err != nil {
+			t.Errorf("%s: %v", versions, err)
+		}
+		cfg.DBs[1].Kinds[0].Name = "order"
+		_, _, err := Of(cfg, nil)
+		if want := "etcd.kinds of " + cfg.DBs[1].Version + ": order is not a kind of that version in kinds, which has: orders"; err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", versions, err, want)
+		}
+	}
+}
+
+// TestOwnTransformers: a service's own are in the registry of its configuration, beside
+// lenses, and those of the samples are not.
+func TestOwnTransformers(t *testing.T) {
+	t.Parallel()
+	own := func(r *transform.Registry) error { return r.Add("v1", "v2", secrets.Specs()...) }
+	r, _, err := Of(clitest.Config(t, "tasks", "v1 v2", "- {from: orders, to: sales, lens: one.yaml}\n"), own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := r.Direction("v1", "v2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := kindNames(d.SourceKinds()); r.Service() != "tasks" || !strings.Contains(got, "orders") || len(d.SourceKinds()) < 2 {
+		t.Errorf("service %s has %s", r.Service(), got)
+	}
+	bad := errors.New("not now")
+	if _, _, err := Of(clitest.Config(t, "tasks", "v1 v2", ""), func(*transform.Registry) error { return bad }); !errors.Is(err, bad) {
+		t.Errorf("refused with %v", err)
+	}
+	if r, _, err := Of(clitest.Config(t, "bbs", "v1 v2", ""), nil); err != nil || len(r.Versions()) != 0 {
+		t.Errorf("without any: %v, %v", r.Versions(), err)
+	}
+}
 
 // configured writes lenses next to a configuration with these kinds, and reads it.
 func configured(t *testing.T, kinds string, lenses map[string]string) config.Config {
@@ -30,7 +149,7 @@ func configured(t *testing.T, kinds string, lenses map[string]string) config.Con
 			t.Fatal(err)
 		}
 	}
-	c, err := config.Parse(filepath.Join(dir, "shop.yaml"), []byte(kindsConfig+kinds), nil)
+	c, err := config.Parse(filepath.Join(dir, "shop.yaml"), []byte(clitest.KindsConfig+kinds), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +178,7 @@ func TestTransformersOfManyKinds(t *testing.T) {
 - {from: customers, to: clients, lens: customers.yaml}
 - {from: audit_log, discontinued: true}
 `, map[string]string{"orders.yaml": orderLens, "customers.yaml": customerLens})
-	r, carries, err := Transformers(c, nil)
+	r, carries, err := Of(c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +232,7 @@ func TestDeclaredIndexesReplaceThoseOfTheOldKind(t *testing.T) {
 	t.Parallel()
 	c := configured(t, "- {from: orders, to: orders, lens: orders.yaml, indexes: {orders: []}}\n- {from: customers, to: customers, lens: customers.yaml}\n",
 		map[string]string{"orders.yaml": orderLens, "customers.yaml": customerLens})
-	_, carries, err := Transformers(c, nil)
+	_, carries, err := Of(c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +259,7 @@ func TestTransformersRefuse(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			c := configured(t, tc.kinds, map[string]string{"orders.yaml": orderLens, "customers.yaml": customerLens})
-			if _, _, err := Transformers(c, nil); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if _, _, err := Of(c, nil); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error is %v, want %q", err, tc.want)
 			}
 		})

@@ -1,4 +1,6 @@
-package cli
+// Package registry makes the transformers of a configuration, and the indexes and options that its kinds
+// carry over.
+package registry
 
 import (
 	"maps"
@@ -7,6 +9,7 @@ import (
 	"strings"
 
 	"dbcontroller.dev/config"
+	dataupdate "dbcontroller.dev/internal/engine/backfill"
 	"dbcontroller.dev/internal/engine/collections"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/record"
@@ -18,10 +21,10 @@ import (
 // one of the configuration.
 type Register func(*transform.Registry) error
 
-// Transformers returns the registry of a configuration: the transformers that register adds, the
+// Of returns the registry of a configuration: the transformers that register adds, the
 // data updates, and a lens for each fixed-name kind. It also returns the indexes and options that
 // each pair of versions carries over. A nil register adds nothing.
-func Transformers(cfg config.Config, register Register) (*transform.Registry, collections.Carries, error) {
+func Of(cfg config.Config, register Register) (*transform.Registry, collections.Carries, error) {
 	r := transform.NewRegistry(strings.Split(cfg.Deployment, "/")[1])
 	if register != nil {
 		if err := register(r); err != nil {
@@ -121,7 +124,7 @@ func (p *pair) read() error {
 			p.taken = append(p.taken, k.From)
 			continue
 		}
-		shapes, err := carries(k, lenses[i])
+		shapes, err := Carries(k, lenses[i])
 		if err != nil {
 			return err
 		}
@@ -159,4 +162,19 @@ func discontinued(kind string) transform.Spec {
 		Name: kind, Revision: "discontinued", Discontinued: true,
 		Old: transform.Side{Kinds: []transform.GroupedKind{{KindSpec: record.KindSpec{Name: kind, Fixed: true}}}},
 	}
+}
+
+// addUpdates adds the configured data updates to the registered ones.
+func addUpdates(r *transform.Registry, updates []config.Update) error {
+	for _, u := range updates {
+		t, err := dataupdate.FromLens(u.Name, u.Version, u.Kind, u.Lens, transform.Keys(u.References))
+		if err != nil {
+			return err
+		}
+		t.Description = u.Description
+		if err := r.AddTasks(t); err != nil {
+			return err
+		}
+	}
+	return nil
 }

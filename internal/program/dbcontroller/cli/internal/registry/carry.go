@@ -1,4 +1,4 @@
-package cli
+package registry
 
 import (
 	"fmt"
@@ -14,11 +14,11 @@ import (
 	"dbcontroller.dev/transform/lens"
 )
 
-// carries returns, by kind, the options and indexes for the fixed-name kinds of the new version
+// Carries returns, by kind, the options and indexes for the fixed-name kinds of the new version
 // that a lens produces. They come from the configuration where it declares them, otherwise from the
 // old kind. Additional kinds made by fanOut get only declared indexes. It returns an error naming
 // any index or validator whose meaning would change: it never drops one silently.
-func carries(k config.Kind, l *lens.Lens) (map[string]collections.Carry, error) {
+func Carries(k config.Kind, l *lens.Lens) (map[string]collections.Carry, error) {
 	_, made := l.Kinds(k.From, k.To)
 	out := map[string]collections.Carry{k.To: {From: k.From, Shape: func(old record.Shape) (record.Shape, error) {
 		return carried(old, k.To, l)

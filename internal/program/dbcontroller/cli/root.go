@@ -32,6 +32,7 @@ import (
 	"dbcontroller.dev/internal/program/build"
 	"dbcontroller.dev/internal/program/dbcontroller/app"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/lenses"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/registry"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 	"dbcontroller.dev/internal/program/process"
@@ -78,7 +79,7 @@ func (p Program) Command() *cobra.Command {
 	if p.Etcd != nil {
 		root.AddCommand(etcdCommand(p.Etcd))
 	}
-	root.AddCommand(runCommand(p), proxyCommand(), lensCommand(), recoverCommand(), rolesCommand(p.Register), versionCommand(), contextCommand(), initCommand())
+	root.AddCommand(runCommand(p), proxyCommand(), verb("lens", "Check lenses and try them on real records", lenses.Commands()...), recoverCommand(), rolesCommand(p.Register), versionCommand(), contextCommand(), initCommand())
 	root.AddCommand(operatorCommands(p.Register)...)
 	markUsage(root)
 	return root

@@ -12,6 +12,7 @@ import (
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller.dev/internal/base/printable"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/offline"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 )
 
@@ -77,7 +78,7 @@ func rollbackCommand() *cobra.Command {
 	a, p, pace := &asker{starts: true}, &policyFlags{}, &paceFlags{}
 	var snapshot, accept, noController bool
 	var confirm string
-	alone := &offline{}
+	alone := &offline.Rollback{}
 	cmd := &cobra.Command{
 		Use:   "rollback",
 		Short: "Return to the version before the latest switch",
@@ -99,13 +100,13 @@ func rollbackCommand() *cobra.Command {
 			switch {
 			case confirm != "" && !accept:
 				return exit.Usagef("--confirm: give it together with --accept-loss")
-			case noController && (!snapshot || alone.config == ""):
+			case noController && (!snapshot || alone.Config == ""):
 				return exit.Usagef("--offline: give --to-snapshot and --config FILE with it")
-			case !noController && (alone.config != "" || alone.newLost):
+			case !noController && (alone.Config != "" || alone.NewLost):
 				return exit.Usagef("--config and --new-database-lost: give them only with --offline; a controller has its own configuration")
 			case noController:
-				alone.accept, alone.confirm, alone.dryRun, alone.by, alone.say = accept, confirm, a.dryRun, a.who(), cmd.ErrOrStderr()
-				return alone.run(cmd.Context())
+				alone.Accept, alone.Confirm, alone.DryRun, alone.By, alone.Say = accept, confirm, a.dryRun, a.who(), cmd.ErrOrStderr()
+				return alone.Run(cmd.Context())
 			}
 			// The latest switch names the target version. Read it first, and answer a repeated
 			// rollback here.
@@ -153,8 +154,8 @@ func rollbackCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&accept, "accept-loss", false, "with --to-snapshot: accept the loss of later writes")
 	cmd.Flags().StringVar(&confirm, "confirm", "", "with --accept-loss: deployment, cluster and database that lose writes; the refusal prints it")
 	cmd.Flags().BoolVar(&noController, "offline", false, "with --to-snapshot: run without a controller")
-	cmd.Flags().StringVar(&alone.config, "config", "", "with --offline: configuration file (YAML)")
-	cmd.Flags().BoolVar(&alone.newLost, "new-database-lost", false, "with --offline: the new database is unreachable and takes no more writes")
+	cmd.Flags().StringVar(&alone.Config, "config", "", "with --offline: configuration file (YAML)")
+	cmd.Flags().BoolVar(&alone.NewLost, "new-database-lost", false, "with --offline: the new database is unreachable and takes no more writes")
 	return cmd
 }
 
@@ -188,7 +189,7 @@ func (a *asker) loss(cmd *cobra.Command, accept bool, confirm string) error {
 		if want != "" {
 			flags += " --confirm " + want
 		}
-		return exit.Refusedf("rollback: the rollback to the snapshot loses %s%s: to accept that, give %s", numbers, doubts(confirm, r.GetConfirmLacks()), flags)
+		return exit.Refusedf("rollback: the rollback to the snapshot loses %s%s: to accept that, give %s", numbers, offline.Doubts(confirm, r.GetConfirmLacks()), flags)
 	}
 	// Accepted. Still print the loss, for the log of the operator.
 	fmt.Fprintln(cmd.ErrOrStderr(), "will lose: "+printable.Line(numbers))

@@ -15,13 +15,14 @@ import (
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/offline"
 	"dbcontroller.dev/internal/store/sealed"
 	"dbcontroller.dev/upgradestate"
 )
 
 func keysCommand() *cobra.Command {
 	return verb("keys", "Make keys that records are encrypted with, and bring records under them",
-		newKeyCommand(), showKeysCommand(), rotateKeysCommand(), admitPlainCommand(), acceptKeysCommand())
+		newKeyCommand(), offline.ShowKeysCommand(), rotateKeysCommand(), offline.AdmitPlainCommand(), offline.AcceptKeysCommand())
 }
 
 func newKeyCommand() *cobra.Command {

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,8 +10,6 @@ import (
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/clitest"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
-	"dbcontroller.dev/internal/store/recordtest"
-	"dbcontroller.dev/internal/store/sealed"
 )
 
 // TestNewKey: a key is for its owner alone, another one each time, and never replaced.
@@ -67,81 +63,10 @@ func TestRotateKeys(t *testing.T) {
 	}
 }
 
-// TestAdmitPlain: an operator has plain records taken for records, of a version that has any.
-func TestAdmitPlain(t *testing.T) {
+// TestKeysNeedAConfiguration: commands that work on databases themselves read which.
+func TestKeysNeedAConfiguration(t *testing.T) {
 	t.Parallel()
 	if _, _, err := run(t, "keys", "admit-plain"); err == nil || exit.Of(err) != exit.Usage {
 		t.Errorf("without a configuration: %v", err)
-	}
-	keys, err := sealed.NewKeys("a001", sealed.Key{Name: "a001", Bytes: make([]byte, sealed.KeySize)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	notes := &recordtest.Notes{}
-	s := sealed.New("v1", func() *sealed.Keys { return keys }, notes)
-	first, err := s.First(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out strings.Builder
-	if changes, err := acceptKeys(t.Context(), "v1", s, false, &out); err != nil || !changes || !strings.Contains(out.String(), "written with off, and may be encrypted with off; fields that stay readable: none") {
-		t.Errorf("%t, %v, %q", changes, err, &out)
-	}
-	if _, _, err := s.Noted(t.Context()); err != nil {
-		t.Error(err)
-	}
-	// The operator is asked to believe this line, so the mark must add none.
-	forge := func(fields map[string][]string) {
-		t.Helper()
-		if err := notes.Change(t.Context(), func(st *sealed.State) (bool, error) { st.Clear = fields; return true, nil }); err != nil {
-			t.Fatal(err)
-		}
-	}
-	forge(map[string][]string{"users\nFORGED row": {"x"}})
-	out.Reset()
-	if _, err := acceptKeys(t.Context(), "v1", s, false, &out); err != nil || strings.Count(out.String(), "\n") != 1 || !strings.Contains(out.String(), `users\nFORGED row (x)`) {
-		t.Errorf("of a mark with a line of its own: %v, %q", err, &out)
-	}
-	forge(nil)
-	if _, err := s.State(t.Context()); !errors.Is(err, sealed.ErrState) {
-		t.Errorf("it is accepted without a confirmation: %v", err)
-	}
-	if _, err := acceptKeys(t.Context(), "v1", s, true, &out); err != nil {
-		t.Error(err)
-	}
-	if changes, err := acceptKeys(t.Context(), "v1", s, false, &out); err != nil || changes {
-		t.Errorf("the second time: %t, %v", changes, err)
-	}
-	plain, err := notes.State(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s = sealed.New("v1", func() *sealed.Keys { return keys }, notes) // a process of its own for each command
-	for _, step := range []struct {
-		state sealed.State
-		want  string
-	}{
-		{sealed.State{New: true}, "v1 is not used yet"},
-		{sealed.State{}, "the state of keys in the database's mark is refused"},
-		{plain, "may be plain already"},
-		{*first, "plain records of v1 are accepted until a rotation ends"},
-	} {
-		if err := notes.Change(t.Context(), func(st *sealed.State) (bool, error) { *st = step.state; return true, nil }); err != nil {
-			t.Fatal(err)
-		}
-		var out strings.Builder
-		changes, err := admitPlain(t.Context(), "v1", s, false, &out)
-		if changes {
-			if st, _ := s.State(t.Context()); st.Promised() == "" || out.Len() > 0 {
-				t.Errorf("without a confirmation: %+v, %s", st, &out)
-			}
-			_, err = admitPlain(t.Context(), "v1", s, true, &out)
-		}
-		if said := out.String() + fmt.Sprint(err); !strings.Contains(said, step.want) {
-			t.Errorf("%+v: %s, want %q", step.state, said, step.want)
-		}
-	}
-	if st, err := s.State(t.Context()); err != nil || strings.Join(st.InUse(), " ") != "a001 off" || st.Promised() != "" {
-		t.Errorf("%+v, %v", st, err)
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 
-	"os"
-	"os/user"
 	"slices"
 	"strings"
 	"time"
@@ -42,14 +40,7 @@ func (a *asker) who() string {
 	if a.by != "" {
 		return a.by
 	}
-	name, host := "unknown", "unknown"
-	if u, err := user.Current(); err == nil && u.Username != "" {
-		name = u.Username
-	}
-	if h, err := os.Hostname(); err == nil && h != "" {
-		host = h
-	}
-	return name + "@" + host
+	return terminal.User()
 }
 
 // step is one call of a command. It runs first as a dry run, with a nil shown. The real call gets

@@ -33,6 +33,7 @@ import (
 	"dbcontroller.dev/internal/program/dbcontroller/app"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/lenses"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/offline"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/registry"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 	"dbcontroller.dev/internal/program/process"
@@ -79,7 +80,7 @@ func (p Program) Command() *cobra.Command {
 	if p.Etcd != nil {
 		root.AddCommand(etcdCommand(p.Etcd))
 	}
-	root.AddCommand(runCommand(p), proxyCommand(), verb("lens", "Check lenses and try them on real records", lenses.Commands()...), recoverCommand(), rolesCommand(p.Register), versionCommand(), contextCommand(), initCommand())
+	root.AddCommand(runCommand(p), proxyCommand(), verb("lens", "Check lenses and try them on real records", lenses.Commands()...), offline.RecoverCommand(), rolesCommand(p.Register), versionCommand(), contextCommand(), initCommand())
 	root.AddCommand(operatorCommands(p.Register)...)
 	markUsage(root)
 	return root
@@ -101,17 +102,7 @@ func markUsage(cmd *cobra.Command) {
 // unless etcd does not answer.
 func start(ctx context.Context, flags process.Flags) (*process.Process, error) {
 	p, err := process.Start(ctx, flags)
-	if exit.Of(err) == exit.Failed {
-		err = exit.With(exit.Usage, err)
-	}
-	return p, err
-}
-
-// quietFlags adds the flags of a command that works without a controller on the databases of a
-// configuration. Such a command logs warnings and errors only.
-func quietFlags(cmd *cobra.Command, f *process.Flags) {
-	cmd.Flags().StringVar(&f.Config, "config", "", "configuration file (YAML); see docs/configuration.md")
-	cmd.Flags().StringVar(&f.LogLevel, "log-level", "warn", "debug, info, warn or error")
+	return p, exit.OfStart(err)
 }
 
 func runCommand(program Program) *cobra.Command {

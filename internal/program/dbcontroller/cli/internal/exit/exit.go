@@ -127,3 +127,12 @@ func Of(err error) Status {
 		return Failed
 	}
 }
+
+// OfStart returns err with the status of a command that could not start: what has no other status
+// counts as an error in the configuration.
+func OfStart(err error) error {
+	if Of(err) == Failed {
+		return With(Usage, err)
+	}
+	return err
+}

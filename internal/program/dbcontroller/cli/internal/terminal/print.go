@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"os"
+	"os/user"
 	"strconv"
 	"text/tabwriter"
 	"time"
@@ -74,4 +76,16 @@ func Time(at string) string {
 		return cmp.Or(at, "-")
 	}
 	return t.UTC().Format("2006-01-02 15:04:05")
+}
+
+// User returns who runs the command, as USER@HOST.
+func User() string {
+	name, host := "unknown", "unknown"
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		name = u.Username
+	}
+	if h, err := os.Hostname(); err == nil && h != "" {
+		host = h
+	}
+	return name + "@" + host
 }

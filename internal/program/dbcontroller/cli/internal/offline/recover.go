@@ -1,4 +1,4 @@
-package cli
+package offline
 
 import (
 	"context"
@@ -31,7 +31,7 @@ type recovery struct {
 	dryRun           bool
 }
 
-func recoverCommand() *cobra.Command {
+func RecoverCommand() *cobra.Command {
 	r := &recovery{}
 	cmd := &cobra.Command{
 		Use:   "recover --config FILE",
@@ -53,7 +53,7 @@ func recoverCommand() *cobra.Command {
 			"    --confirm services/bbs/deployments/eu/replicaSet/674d1f0c9b1e8a3c5d7f2a10/mongo:bbs_v1",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := start(cmd.Context(), r.common)
+			p, err := startProcess(cmd.Context(), r.common)
 			if err != nil {
 				return err
 			}
@@ -72,7 +72,7 @@ func recoverCommand() *cobra.Command {
 }
 
 func (r *recovery) run(ctx context.Context, p *process.Process, say io.Writer) error {
-	store := deployment.New(p.Store, p.Config.Deployment, deployment.Config{Log: p.Log, By: (&asker{}).who()})
+	store := deployment.New(p.Store, p.Config.Deployment, deployment.Config{Log: p.Log, By: terminal.User()})
 	set := databases.New(p.Config, databases.Config{App: "dbcontroller", Log: p.Log})
 	defer set.Close(ctx)
 	// Every database must answer: the one left out might hold the latest mark.
@@ -139,7 +139,7 @@ func (r *recovery) run(ctx context.Context, p *process.Process, say io.Writer) e
 	if err := takeOver(ctx, store, among(e, markers)); err != nil {
 		return err
 	}
-	if err := store.Replace(ctx, d, found.Revision, (&asker{}).who(), time.Now().UTC().Format(time.RFC3339)); err != nil {
+	if err := store.Replace(ctx, d, found.Revision, terminal.User(), time.Now().UTC().Format(time.RFC3339)); err != nil {
 		return err
 	}
 	if err := identity.Finalize(ctx, d, markers); err != nil {
@@ -161,14 +161,14 @@ func (r *recovery) stopHere(d upgradestate.Deployment, first string) (bool, erro
 		return true, nil
 	}
 	if want, lacks := api.Confirmation(d, d.CurrentVersion); r.confirm != want {
-		return true, exit.Refusedf("nothing is written yet%s: to write it, %sgive --confirm %s", doubts(r.confirm, lacks), first, want)
+		return true, exit.Refusedf("nothing is written yet%s: to write it, %sgive --confirm %s", Doubts(r.confirm, lacks), first, want)
 	}
 	return false, nil
 }
 
-// doubts returns the part of a refusal that explains a wrong confirmation, and the weakness of the
+// Doubts returns the part of a refusal that explains a wrong confirmation, and the weakness of the
 // right one.
-func doubts(given, lacks string) string {
+func Doubts(given, lacks string) string {
 	if given != "" {
 		given = fmt.Sprintf(", because %q confirms something else", given)
 	}

@@ -1,4 +1,4 @@
-package cli
+package offline
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-func showKeysCommand() *cobra.Command {
+func ShowKeysCommand() *cobra.Command {
 	var common process.Flags
 	var count bool
 	cmd := &cobra.Command{
@@ -37,7 +37,7 @@ func showKeysCommand() *cobra.Command {
 		Example: "  dbcontroller keys show --config bbs.yaml --count",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := start(cmd.Context(), common)
+			p, err := startProcess(cmd.Context(), common)
 			if err != nil {
 				return err
 			}

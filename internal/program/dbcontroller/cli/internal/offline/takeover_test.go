@@ -1,4 +1,4 @@
-package cli
+package offline
 
 import (
 	"errors"
@@ -43,7 +43,7 @@ func TestOfflineTakesOver(t *testing.T) {
 				if d.Upgrade.Step != step {
 					t.Fatalf("it stays in step %q: %+v, %s", d.Upgrade.Step, upgradestate.Actions(d), upgradestate.SwitchBlocker(d))
 				}
-				o := &offline{store: w.Store, say: io.Discard}
+				o := &Rollback{store: w.Store, Say: io.Discard}
 				if done, err := o.fits(d); done || err != nil {
 					t.Fatalf("it is refused: %v", err)
 				}
@@ -65,7 +65,7 @@ func TestOfflineTakesOver(t *testing.T) {
 					t.Error("an operation in a database that is away was confirmed")
 				}
 				// A repetition has nothing to do.
-				if done, err := (&offline{store: w.Store, say: io.Discard}).fits(d); !done || err != nil {
+				if done, err := (&Rollback{store: w.Store, Say: io.Discard}).fits(d); !done || err != nil {
 					t.Errorf("a repetition: done %t, %v", done, err)
 				}
 			})
@@ -80,18 +80,18 @@ func TestOfflineTakesOverTheShown(t *testing.T) {
 	w := deploymenttest.New(t).WithVersions(t)
 	confirmAll(t, w, w.Flip(t))
 	w.Apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v1", TransformHash: "h2", Precopied: true}})
-	began := func() *offline {
+	began := func() *Rollback {
 		d, err := w.Store.Get(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := &offline{store: w.Store, say: io.Discard}
+		o := &Rollback{store: w.Store, Say: io.Discard}
 		if done, err := o.fits(d); done || err != nil {
 			t.Fatalf("it is refused: %v", err)
 		}
 		return o
 	}
-	refuses := func(o *offline, want string) {
+	refuses := func(o *Rollback, want string) {
 		t.Helper()
 		lost := lostFencer{}
 		err := o.driveOver(t.Context(), map[string]record.Fencer{"v1": lost, "v2": lost}, identity.Keeper{Deployments: w.Store}, zap.NewNop())

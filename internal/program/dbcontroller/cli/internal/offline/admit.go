@@ -1,4 +1,4 @@
-package cli
+package offline
 
 import (
 	"context"
@@ -28,7 +28,7 @@ type keysVerb struct {
 	change           func(ctx context.Context, version string, s *sealed.Sealer, do bool, out io.Writer) (changes bool, err error)
 }
 
-func admitPlainCommand() *cobra.Command {
+func AdmitPlainCommand() *cobra.Command {
 	v := &keysVerb{name: "admit-plain", change: admitPlain}
 	cmd := &cobra.Command{
 		Use:   "admit-plain --config FILE --version VERSION --confirm DEPLOYMENT/CLUSTER/DATABASE",
@@ -47,7 +47,7 @@ func admitPlainCommand() *cobra.Command {
 	return cmd
 }
 
-func acceptKeysCommand() *cobra.Command {
+func AcceptKeysCommand() *cobra.Command {
 	v := &keysVerb{name: "accept-keys", change: acceptKeys}
 	cmd := &cobra.Command{
 		Use:   "accept --config FILE --version VERSION --confirm DEPLOYMENT/CLUSTER/DATABASE",
@@ -67,7 +67,7 @@ func acceptKeysCommand() *cobra.Command {
 func (v *keysVerb) register(cmd *cobra.Command) {
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		p, err := start(cmd.Context(), v.common)
+		p, err := startProcess(cmd.Context(), v.common)
 		if err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ func (v *keysVerb) register(cmd *cobra.Command) {
 }
 
 func (v *keysVerb) run(ctx context.Context, p *process.Process, out io.Writer) error {
-	store := deployment.New(p.Store, p.Config.Deployment, deployment.Config{Log: p.Log, By: (&asker{}).who()})
+	store := deployment.New(p.Store, p.Config.Deployment, deployment.Config{Log: p.Log, By: terminal.User()})
 	// AnyState: this command repairs key states that Get refuses. Only Encryption opens the
 	// database here.
 	set := databases.New(p.Config, databases.Config{App: "dbcontroller keys", Log: p.Log, Quiet: true, AnyState: true})
@@ -108,7 +108,7 @@ func (v *keysVerb) apply(ctx context.Context, store *deployment.Store, s *sealed
 		return err
 	}
 	if want, lacks := api.Confirmation(d, v.version); v.confirm != want {
-		return exit.Refusedf("nothing is changed yet%s: to change it, give --confirm %s", doubts(v.confirm, lacks), want)
+		return exit.Refusedf("nothing is changed yet%s: to change it, give --confirm %s", Doubts(v.confirm, lacks), want)
 	}
 	// Record it first: a crash between the two steps must not leave an unrecorded change.
 	if _, err := store.Apply(ctx, upgradestate.Remark{What: v.name, Detail: v.version}); err != nil {

@@ -1,4 +1,6 @@
-package cli
+// Package offline has the commands that work without a controller, on etcd and the databases of a
+// configuration: the rollback to the snapshot, recover, and the states of encryption keys.
+package offline
 
 import (
 	"context"
@@ -10,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
@@ -27,18 +30,18 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// offline is the rollback to the snapshot without a controller. This process drives the ordinary
+// Rollback is the rollback to the snapshot without a controller. This process drives the ordinary
 // switch and reports ready for all shards, since nothing is synced. It needs etcd and the old
 // version's database. It fences the new database if it can reach it. If that database is lost, the
 // operator must confirm so, because late writers to it then stay unfenced.
-type offline struct {
-	config       string
-	newLost      bool
-	accept       bool
-	confirm      string
-	dryRun       bool
-	by           string
-	say          io.Writer
+type Rollback struct {
+	Config       string
+	NewLost      bool
+	Accept       bool
+	Confirm      string
+	DryRun       bool
+	By           string
+	Say          io.Writer
 	store        *deployment.Store
 	old, new     string
 	shown        upgradestate.Deployment // the record that the operator confirms
@@ -58,13 +61,13 @@ const (
 // offlineID starts the ids of upgrades that this command began. A repeated command continues them.
 const offlineID = "offline-"
 
-func (o *offline) run(ctx context.Context) error {
-	p, err := start(ctx, process.Flags{Config: o.config, LogLevel: "warn"})
+func (o *Rollback) Run(ctx context.Context) error {
+	p, err := startProcess(ctx, process.Flags{Config: o.Config, LogLevel: "warn"})
 	if err != nil {
 		return err
 	}
 	defer p.Close()
-	o.store = deployment.New(p.Store, p.Config.Deployment, deployment.Config{By: o.by, Log: p.Log})
+	o.store = deployment.New(p.Store, p.Config.Deployment, deployment.Config{By: o.By, Log: p.Log})
 	o.databases = databases.New(p.Config, databases.Config{
 		App: "dbcontroller", Checks: []databases.Check{databases.Belongs(o.store)}, Log: zap.NewNop(),
 	})
@@ -75,7 +78,7 @@ func (o *offline) run(ctx context.Context) error {
 	return nil
 }
 
-func (o *offline) rollback(ctx context.Context, p *process.Process) error {
+func (o *Rollback) rollback(ctx context.Context, p *process.Process) error {
 	// A live controller would drive the same switch.
 	if alive, err := o.store.Controllers(ctx); err != nil || len(alive) > 0 {
 		if err == nil {
@@ -118,14 +121,14 @@ func (o *offline) rollback(ctx context.Context, p *process.Process) error {
 
 // stopHere reports whether to stop before the first change: after a dry run, or without the right
 // confirmation.
-func (o *offline) stopHere(d upgradestate.Deployment) (bool, error) {
+func (o *Rollback) stopHere(d upgradestate.Deployment) (bool, error) {
 	want, lacks := api.Confirmation(d, o.new)
 	switch {
-	case o.dryRun:
-		terminal.Printf(o.say, "to do it%s: give --accept-loss --confirm %s\n", doubts("", lacks), want)
+	case o.DryRun:
+		terminal.Printf(o.Say, "to do it%s: give --accept-loss --confirm %s\n", Doubts("", lacks), want)
 		return true, nil
-	case !o.accept || o.confirm != want:
-		return true, exit.Refusedf("nothing is changed yet%s: to accept this loss, give --accept-loss --confirm %s", doubts(o.confirm, lacks), want)
+	case !o.Accept || o.Confirm != want:
+		return true, exit.Refusedf("nothing is changed yet%s: to accept this loss, give --accept-loss --confirm %s", Doubts(o.Confirm, lacks), want)
 	}
 	return false, nil
 }
@@ -133,14 +136,14 @@ func (o *offline) stopHere(d upgradestate.Deployment) (bool, error) {
 // fits refuses a deployment from which an offline rollback is impossible. done reports that an
 // earlier run has finished it. It also sets the old and the new version, and what the operator is
 // shown.
-func (o *offline) fits(d upgradestate.Deployment) (done bool, err error) {
+func (o *Rollback) fits(d upgradestate.Deployment) (done bool, err error) {
 	o.shown = d
 	last := d.LastSwitch
 	switch {
 	case last == nil:
 		return false, exit.Refusedf("no switch was made yet")
 	case last.Back && d.Upgrade == nil && last.Snapshot:
-		terminal.Printf(o.say, "nothing: %s returned to %s already\n", last.ID, last.To)
+		terminal.Printf(o.Say, "nothing: %s returned to %s already\n", last.ID, last.To)
 		_, places := upgradestate.WritePlaces(d)
 		if len(places) > 0 {
 			return true, nil
@@ -160,7 +163,7 @@ func (o *offline) fits(d upgradestate.Deployment) (done bool, err error) {
 }
 
 // openBoth opens the old database, which is required, and the new one if it answers.
-func (o *offline) openBoth(ctx context.Context) error {
+func (o *Rollback) openBoth(ctx context.Context) error {
 	for _, v := range []string{o.old, o.new} {
 		if o.databases.Database(v) == nil {
 			return fmt.Errorf("%s is not in dbs of the configuration: add it", v)
@@ -180,15 +183,15 @@ func (o *offline) openBoth(ctx context.Context) error {
 		return nil
 	case errors.As(err, &mismatch) && !mismatch.Lost:
 		return err // from different times; it is unknown which is right
-	case o.newLost:
+	case o.NewLost:
 		return nil
 	}
 	return fmt.Errorf("%w; %s cannot be fenced then, so processes that still reach it write to abandoned data: stop all its servers and applications, and give --new-database-lost", err, o.new)
 }
 
 // tell prints the findings, the planned steps and the expected loss.
-func (o *offline) tell(ctx context.Context, d upgradestate.Deployment) {
-	say := func(format string, args ...any) { terminal.Printf(o.say, format+"\n", args...) }
+func (o *Rollback) tell(ctx context.Context, d upgradestate.Deployment) {
+	say := func(format string, args ...any) { terminal.Printf(o.Say, format+"\n", args...) }
 	at := d.LastSwitch.At
 	if at == "" {
 		at = "an unknown time"
@@ -231,13 +234,13 @@ func (o *offline) tell(ctx context.Context, d upgradestate.Deployment) {
 
 // keysLack names servers that lack a key for the old version and could not serve it after a
 // restart. This process has all keys: otherwise opening the database would have failed.
-func (o *offline) keysLack(ctx context.Context) string {
+func (o *Rollback) keysLack(ctx context.Context) string {
 	db := o.databases.Database(o.old)
 	e, err := db.Encryption(ctx)
 	if err != nil {
 		return fmt.Sprintf("the keys of the records of %s are unknown: %v", o.old, err)
 	}
-	lack, err := keys.Lack(ctx, o.store, e.Sealer(), o.old, filepath.Base(o.config), db.KeysHere())
+	lack, err := keys.Lack(ctx, o.store, e.Sealer(), o.old, filepath.Base(o.Config), db.KeysHere())
 	if err != nil {
 		return err.Error()
 	}
@@ -245,7 +248,7 @@ func (o *offline) keysLack(ctx context.Context) string {
 }
 
 // drive begins or continues the rollback. It returns when clients can write to the old version.
-func (o *offline) drive(ctx context.Context, log *zap.Logger) error {
+func (o *Rollback) drive(ctx context.Context, log *zap.Logger) error {
 	d, err := o.store.Get(ctx)
 	if err != nil {
 		return err
@@ -270,7 +273,7 @@ func (o *offline) drive(ctx context.Context, log *zap.Logger) error {
 }
 
 // driveOver is drive with given databases.
-func (o *offline) driveOver(ctx context.Context, fencers map[string]record.Fencer, keeper identity.Keeper, log *zap.Logger) error {
+func (o *Rollback) driveOver(ctx context.Context, fencers map[string]record.Fencer, keeper identity.Keeper, log *zap.Logger) error {
 	// Before the driver starts: it would continue the switch, without the checks of a controller.
 	if err := o.takeOver(ctx); err != nil {
 		return err
@@ -309,7 +312,7 @@ func isOffline(u *upgradestate.Upgrade) bool {
 // takeOver aborts the shown upgrade, which this command did not begin. Inside SWITCHING the driver of
 // this process then resolves the announced operations. In a lost database none of them has an effect
 // any more.
-func (o *offline) takeOver(ctx context.Context) error {
+func (o *Rollback) takeOver(ctx context.Context) error {
 	d, err := o.store.Get(ctx)
 	if err == nil {
 		err = o.changed(d)
@@ -323,7 +326,7 @@ func (o *offline) takeOver(ctx context.Context) error {
 
 // changed refuses a record that differs from the shown one in what the operator confirmed: the switch
 // to undo, and the upgrade to abort.
-func (o *offline) changed(d upgradestate.Deployment) error {
+func (o *Rollback) changed(d upgradestate.Deployment) error {
 	u, was := d.Upgrade, o.shown.Upgrade
 	switch {
 	case d.Epoch != o.shown.Epoch:
@@ -335,7 +338,7 @@ func (o *offline) changed(d upgradestate.Deployment) error {
 }
 
 // takenOver waits for the end of the abort, and returns the record without the upgrade.
-func (o *offline) takenOver(ctx context.Context) (d upgradestate.Deployment, err error) {
+func (o *Rollback) takenOver(ctx context.Context) (d upgradestate.Deployment, err error) {
 	for d = range o.store.Watch(ctx) {
 		if err := o.changed(d); err != nil {
 			return d, err
@@ -349,7 +352,7 @@ func (o *offline) takenOver(ctx context.Context) (d upgradestate.Deployment, err
 
 // begin starts an upgrade to the snapshot. The same transaction ends a pause and a data update,
 // since either would block the switch.
-func (o *offline) begin(ctx context.Context, d upgradestate.Deployment) error {
+func (o *Rollback) begin(ctx context.Context, d upgradestate.Deployment) error {
 	var events []upgradestate.Event
 	if resume := false; d.Pace.Paused {
 		events = append(events, upgradestate.SetPace{Paused: &resume})
@@ -380,7 +383,7 @@ func (o *offline) begin(ctx context.Context, d upgradestate.Deployment) error {
 
 // report reports ready for all shards at each step that waits for them. It returns when the old
 // version is open to clients.
-func (o *offline) report(ctx context.Context, keeper identity.Keeper) error {
+func (o *Rollback) report(ctx context.Context, keeper identity.Keeper) error {
 	started := false
 	for d := range o.store.Watch(ctx) {
 		u := d.Upgrade
@@ -389,7 +392,7 @@ func (o *offline) report(ctx context.Context, keeper identity.Keeper) error {
 		// The version flips before the last renames. Clients can write only when a place is
 		// published.
 		case d.CurrentVersion == o.old && len(places) > 0:
-			terminal.Printf(o.say, "done: %s is the current version, in epoch %d\n", o.old, d.Epoch)
+			terminal.Printf(o.Say, "done: %s is the current version, in epoch %d\n", o.old, d.Epoch)
 			return keeper.Keep(ctx, d)
 		// Without started, the watch may still show the time before this upgrade.
 		case u == nil && started && d.CurrentVersion == o.new:
@@ -454,4 +457,17 @@ func (lostFencer) Hindrances(context.Context, []record.Token) ([]record.Hindranc
 }
 func (lostFencer) Uphold(context.Context, record.Fence, []string) ([]record.Breach, error) {
 	return nil, nil
+}
+
+// quietFlags adds the flags of a command that works without a controller on the databases of a
+// configuration. Such a command logs warnings and errors only.
+func quietFlags(cmd *cobra.Command, f *process.Flags) {
+	cmd.Flags().StringVar(&f.Config, "config", "", "configuration file (YAML); see docs/configuration.md")
+	cmd.Flags().StringVar(&f.LogLevel, "log-level", "warn", "debug, info, warn or error")
+}
+
+// startProcess opens the configuration, the log and etcd of a command.
+func startProcess(ctx context.Context, flags process.Flags) (*process.Process, error) {
+	p, err := process.Start(ctx, flags)
+	return p, exit.OfStart(err)
 }

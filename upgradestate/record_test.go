@@ -23,7 +23,9 @@ func at(t *testing.T, step string) us.Deployment {
 // Every reachable record survives being stored.
 func TestJSONRoundTrip(t *testing.T) {
 	t.Parallel()
-	g, err := explore.Run(explore.Real(), managedAndValidator)
+	g, err := explore.Run(explore.Real(), explore.Config{Shards: 2, Kinds: []us.Kind{
+		{Kind: "lrps", Fence: "uuid"}, {Kind: "users", Fixed: true, Fence: "validator", Restore: "own validator"},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

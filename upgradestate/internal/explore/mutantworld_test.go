@@ -1,4 +1,4 @@
-package upgradestate_test
+package explore_test
 
 import (
 	"strings"

@@ -153,6 +153,10 @@ func (p *Proxy) transact(ctx context.Context, c command) bsoncore.Document {
 	base := ctx
 	if ends {
 		base = p.life // its outcome must be known, also without the client
+		var err error
+		if body, err = ofServer(body, t.server != ""); err != nil {
+			return failure(codeIllegalOperation, err.Error())
+		}
 	}
 	doing, stop := context.WithCancel(base)
 	defer stop()
@@ -197,14 +201,16 @@ func (p *Proxy) transact(ctx context.Context, c command) bsoncore.Document {
 		p.cursors.drop(number(c.msg.Body, "getMore"))
 	}
 	p.keepCursor(reply, cursor{cluster: t.at.cluster, server: server.address, names: mapped})
-	if mapped == nil {
-		return reply
+	if mapped != nil {
+		reply, err = mapped.Reply(reply, false)
 	}
-	named, err := mapped.Reply(reply, false)
+	if err == nil {
+		reply, err = t.recoverable(reply)
+	}
 	if err != nil {
 		return failure(codeHostUnreachable, err.Error())
 	}
-	return named
+	return reply
 }
 
 func noTransaction(c command) bsoncore.Document {
@@ -331,7 +337,7 @@ func abortOf(c command) bsoncore.Document {
 func (p *Proxy) endElsewhere(ctx context.Context, c command) bsoncore.Document {
 	var last bsoncore.Document
 	// Only one cluster has it. The others answer that they know no such transaction.
-	for _, cluster := range p.clusters() {
+	for _, cluster := range p.likely(c) {
 		reply, err := p.endAt(ctx, cluster, c)
 		if err != nil {
 			return failure(codeHostUnreachable, err.Error(), labelRetryable, labelUnknown)
@@ -368,8 +374,12 @@ func (p *Proxy) endAt(ctx context.Context, cluster *upstream.Cluster, c command)
 			return reply, nil
 		}
 	}
+	m, err := ofServer(c.msg, sharded)
+	if err != nil {
+		return nil, err
+	}
 	// Now it is over, and the server's answer is also true after an election.
-	reply, _, err := p.exchange(ctx, cluster, upstream.Want{}, c.msg)
+	reply, _, err := p.exchange(ctx, cluster, upstream.Want{}, m)
 	return reply, err
 }
 

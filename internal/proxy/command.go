@@ -128,6 +128,7 @@ func (c command) explained() (command, bool) {
 var writes = map[string]bool{
 	"insert": true, "update": true, "delete": true, "findAndModify": true, "findandmodify": true, "bulkWrite": true,
 	"create": true, "createIndexes": true, "drop": true, "dropIndexes": true, "deleteIndexes": true, "collMod": true,
+	"dropDatabase": true, "renameCollection": true,
 }
 
 // isWrite reports whether a command may change something.
@@ -210,7 +211,7 @@ var sequences = []string{"documents", "updates", "deletes", "ops", "nsInfo"}
 
 // refuses returns why a command is not served; empty: it is.
 func (p *Proxy) refuses(c command) string {
-	if why, ok := refused[c.verb]; ok {
+	if why, ok := refused[c.verb]; ok && !p.apart(c) {
 		return why
 	}
 	for _, s := range c.msg.Sequences {
@@ -253,6 +254,24 @@ func (p *Proxy) refuses(c command) string {
 		}
 	}
 	return ""
+}
+
+// apart reports whether a command that is refused otherwise has nothing to do with collections that move.
+func (p *Proxy) apart(c command) bool {
+	switch c.verb {
+	case "dropDatabase":
+		return !p.moves(c.database)
+	case "renameCollection":
+		for _, key := range []string{c.verb, "to"} {
+			ns, _ := text(c.msg.Body, key)
+			database, collection, ok := strings.Cut(ns, ".")
+			if !ok || p.deployment(command{database: database, collection: collection}) != nil {
+				return false
+			}
+		}
+		return true
+	}
+	return false
 }
 
 // mentions returns why a command that does not move itself cannot name a collection that does.

@@ -137,6 +137,9 @@ func (p *Proxy) more(ctx context.Context, c command) bsoncore.Document {
 	reply, _, err := p.exchange(ctx, one.cluster, upstream.Want{At: one.server}, m)
 	if err != nil {
 		p.cursors.drop(id)
+		if one.watches {
+			return failure(codeHostUnreachable, err.Error(), labelResumable)
+		}
 		return failure(codeHostUnreachable, err.Error())
 	}
 	// A switch ends a stream by an event, which drivers take for the end that the application wants. So does

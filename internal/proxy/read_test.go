@@ -164,6 +164,10 @@ func TestRefusedCommands(t *testing.T) {
 		`{"aggregate":"orders","pipeline":[],"cursor":{},"readConcern":{"level":"snapshot"},` + session + `}`,
 		`{"explain":{"aggregate":"logs","pipeline":[{"$lookup":{"from":"orders","as":"o"}}],"cursor":{}},` + session + `}`,
 		`{"explain":{"mapReduce":"orders"},` + session + `}`,
+		`{"dropDatabase":1,` + session + `}`,
+		`{"renameCollection":"shop.orders","to":"shop.logs","$db":"admin"}`,
+		`{"renameCollection":"shop.logs","to":"shop.orders","dropTarget":true,"$db":"admin"}`,
+		`{"renameCollection":"shop.logs","to":1,"$db":"admin"}`,
 	} {
 		wants(t, w.call(0, command), codeNotSupported)
 	}
@@ -175,6 +179,20 @@ func TestRefusedCommands(t *testing.T) {
 			}
 		}
 		s.mu.Unlock()
+	}
+}
+
+// TestApart: what has nothing to do with collections that move is served.
+func TestApart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	for verb, command := range map[string]string{
+		"dropDatabase":     `{"dropDatabase":1,"$db":"other"}`,
+		"renameCollection": `{"renameCollection":"shop.logs","to":"other.logs","$db":"admin"}`,
+	} {
+		if got := w.call(0, command); !succeeded(got) || len(w.at["v1"].calls(verb)) != 1 {
+			t.Errorf("%s: %s", verb, json(t, got))
+		}
 	}
 }
 
@@ -376,5 +394,31 @@ func TestLowestVersion(t *testing.T) {
 	hello := w.call(0, `{"hello":1,"$db":"admin"}`)
 	if text, _ := text(hello, "msg"); number(hello, "maxWireVersion") != 21 || text != "isdbgrid" {
 		t.Error(json(t, hello))
+	}
+}
+
+// TestResumableStream: the connection to a server breaks. A driver goes on with a change stream by its label,
+// whether its collection moves or not, and with no other cursor.
+func TestResumableStream(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	reply := func(command) bsoncore.Document {
+		return doc(t, `{"cursor":{"id":{"$numberLong":"7"},"ns":"shop.orders","firstBatch":[]},"ok":1.0}`)
+	}
+	w.at["v1"].on("aggregate", reply)
+	w.at["v1"].on("find", reply)
+	w.at["v1"].on("getMore", func(command) bsoncore.Document { return nil })
+	for _, collection := range []string{"orders", "logs"} {
+		for command, resumable := range map[string]bool{
+			`{"aggregate":"` + collection + `","pipeline":[{"$changeStream":{}}],"cursor":{},` + session + `}`: true,
+			`{"aggregate":"` + collection + `","pipeline":[],"cursor":{},` + session + `}`:                     false,
+			`{"find":"` + collection + `",` + session + `}`:                                                    false,
+		} {
+			w.call(0, command)
+			got := w.call(0, `{"getMore":{"$numberLong":"7"},"collection":"`+collection+`",`+session+`}`)
+			if wants(t, got, codeHostUnreachable); labelled(got, labelResumable) != resumable {
+				t.Errorf("%s: %s", command, json(t, got))
+			}
+		}
 	}
 }

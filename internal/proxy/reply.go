@@ -34,6 +34,7 @@ const (
 	labelRetryable = "RetryableWriteError"
 	labelTransient = "TransientTransactionError"
 	labelUnknown   = "UnknownTransactionCommitResult"
+	labelResumable = "ResumableChangeStreamError"
 )
 
 var codeNames = map[int32]string{

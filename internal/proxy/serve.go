@@ -18,6 +18,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/description"
 
 	"dbcontroller.dev/internal/proxy/message"
+	"dbcontroller.dev/internal/proxy/names"
 	"dbcontroller.dev/internal/proxy/upstream"
 )
 
@@ -302,6 +303,6 @@ func (p *Proxy) pass(ctx context.Context, c command) bsoncore.Document {
 	if err != nil {
 		return unreachable(c, err)
 	}
-	p.keepCursor(reply, cursor{cluster: p.home, server: server.address})
+	p.keepCursor(reply, cursor{cluster: p.home, server: server.address, watches: c.verb == "aggregate" && names.Watches(c.msg.Body)})
 	return reply
 }

@@ -244,7 +244,7 @@ func (p *Proxy) refuses(c command) string {
 	switch c.verb {
 	case "aggregate":
 		// It would end at the first switch without a word.
-		if c.collection == "" && names.Watches(c.msg.Body) && (c.database == "admin" || p.moves(c.database)) {
+		if c.collection == "" && names.Watches(c.msg.Body) && (c.database == "admin" && len(p.deployed) > 0 || p.moves(c.database)) {
 			return "a change stream of a whole database or cluster cannot follow a collection that moves: watch the collections"
 		}
 	case "create", "collMod":

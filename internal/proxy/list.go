@@ -110,6 +110,9 @@ func inFilter(m names.Map, filter bsoncore.Document) (bsoncore.Document, error) 
 	for _, e := range elems {
 		name, isText := e.Value().StringValueOK()
 		condition, _ := e.Value().DocumentOK()
+		if v, err := condition.LookupErr("$eq"); err == nil && single(condition) {
+			name, isText = v.StringValueOK()
+		}
 		list, err := condition.LookupErr("$in")
 		switch {
 		case strings.HasPrefix(e.Key(), "$"):

@@ -252,6 +252,9 @@ func TestFilteredLists(t *testing.T) {
 		`{"type":"view"}`:                                               `{"type":"view"}`,
 		`{"name":{"$regularExpression":{"pattern":"^o","options":""}}}`: "",
 		`{"name":{"$in":["orders"],"$ne":"orders"}}`:                    "",
+		`{"name":{"$eq":"orders"}}`:                                     `{"name":"orders2"}`,
+		`{"name":{"$eq":"logs"}}`:                                       `{"name":""}`,
+		`{"name":{"$eq":"orders","$ne":"orders"}}`:                      "",
 		`{"$or":[{"name":"orders"}]}`:                                   "",
 	} {
 		got, err := inFilter(m, doc(t, filter))

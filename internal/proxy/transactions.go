@@ -25,11 +25,12 @@ type transaction struct {
 
 	mu      sync.Mutex // held during each command, so that none overlaps with an abort
 	at      place
-	server  address.Address // of a sharded cluster: the router that has it; else empty
-	done    func()          // ends the write of deployed; nil: it has ended
-	ended   bool            // its outcome was asked for; the answer may be asked for again
-	aborted bool            // by the proxy
-	late    bool            // a fence may let a statement of it pass after a switch
+	server  address.Address   // of a sharded cluster: the router that has it; else empty
+	done    func()            // ends the write of deployed; nil: it has ended
+	ended   bool              // its outcome was asked for; the answer may be asked for again
+	aborted bool              // by the proxy
+	answer  bsoncore.Document // of the server to the abort of the proxy; nil: it is not known
+	late    bool              // a fence may let a statement of it pass after a switch
 	used    time.Time
 }
 
@@ -129,7 +130,7 @@ func (p *Proxy) transact(ctx context.Context, c command) bsoncore.Document {
 	t.used = time.Now()
 	if t.aborted {
 		if c.verb == "abortTransaction" {
-			return success()
+			return t.over()
 		}
 		return failure(codeNoSuchTransaction, "the transaction was aborted, because the data moves or one of its commands failed: run it again", labelTransient)
 	}
@@ -288,7 +289,19 @@ func (p *Proxy) giveUp(t *transaction) {
 func (p *Proxy) sendAbort(t *transaction) {
 	ctx, cancel := context.WithTimeout(p.life, abortTimeout)
 	defer cancel()
-	_, _, _ = p.exchange(ctx, t.at.cluster, upstream.Want{At: t.server}, request(t.abort))
+	t.answer, _, _ = p.exchange(ctx, t.at.cluster, upstream.Want{At: t.server}, request(t.abort))
+}
+
+// over is the reply to the abort of a transaction that is aborted. It has the time of the server, after which
+// the session goes on.
+func (t *transaction) over() bsoncore.Document {
+	b := bsoncore.NewDocumentBuilder()
+	for _, key := range []string{"operationTime", "$clusterTime"} {
+		if v, err := t.answer.LookupErr(key); err == nil {
+			b.AppendValue(key, v)
+		}
+	}
+	return b.AppendDouble("ok", 1).Build()
 }
 
 // leave aborts the transactions of sessions that end. Otherwise a switch would wait for them.

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -241,6 +242,25 @@ func TestLostStatement(t *testing.T) {
 	}
 	if n := len(w.at["v1"].calls("commitTransaction")); n != 0 {
 		t.Errorf("%d commits", n)
+	}
+}
+
+// TestTimeOfAbort: the proxy has aborted a transaction. The reply to the client's abort has the time of the
+// server, so that a causally consistent session goes on after it.
+func TestTimeOfAbort(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	w.at["v1"].on("insert", func(command) bsoncore.Document { return nil })
+	w.at["v1"].on("abortTransaction", func(command) bsoncore.Document {
+		return doc(t, `{"ok":0.0,"code":251,"errmsg":"none","operationTime":{"$timestamp":{"t":7,"i":1}}}`)
+	})
+	w.call(0, insertFirst)
+	got := w.call(0, strings.Replace(commit, "commit", "abort", 1))
+	if _, err := got.LookupErr("operationTime"); err != nil || !succeeded(got) {
+		t.Error(json(t, got))
+	}
+	if n := len(w.at["v1"].calls("abortTransaction")); n != 1 {
+		t.Errorf("%d aborts", n)
 	}
 }
 

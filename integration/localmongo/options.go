@@ -12,9 +12,11 @@ type Options struct {
 	// Nodes is the number of replica set members: 1 (the default) to 7, the most that can vote.
 	Nodes int
 	// Shards is the number of shards of a sharded cluster; 0 means no sharding. Each shard is a
-	// replica set of Nodes members. The cluster also has a config server with one member and one
-	// mongos, which URI names. The balancer is off, so that chunks stay where the caller puts them.
+	// replica set of Nodes members. The cluster also has a config server with one member, and the
+	// mongoses, which URI names. The balancer is off, so that chunks stay where the caller puts them.
 	Shards int
+	// Routers is the number of mongoses of a sharded cluster; 0 means 1.
+	Routers int
 	// CacheGB is the storage cache of each node in GB. 0 means 0.25, mongod's minimum.
 	CacheGB float64
 	// OplogMB is the size of each node's oplog in MB; 0 means 2048. A small oplog soon drops old
@@ -53,6 +55,9 @@ func (o Options) withDefaults() Options {
 	if o.Nodes == 0 {
 		o.Nodes = 1
 	}
+	if o.Routers == 0 && o.Shards > 0 {
+		o.Routers = 1
+	}
 	if o.CacheGB == 0 {
 		o.CacheGB = 0.25
 	}
@@ -71,6 +76,10 @@ func (o Options) validate() error {
 		return fmt.Errorf("nodes is %d, must be 1 to 7", o.Nodes)
 	case o.Shards < 0 || o.Shards > 8:
 		return fmt.Errorf("shards is %d, must be 0 to 8", o.Shards)
+	case o.Routers < 0 || o.Routers > 8:
+		return fmt.Errorf("routers is %d, must be 0 to 8", o.Routers)
+	case o.Routers > 0 && o.Shards == 0:
+		return errors.New("only a sharded cluster has routers")
 	case o.Shards > 0 && o.Standalone:
 		return errors.New("a standalone has no shards")
 	case o.CacheGB < 0.25:

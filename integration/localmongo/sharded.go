@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -31,7 +32,7 @@ type Shard struct {
 // Nodes returns the members of the shard.
 func (s Shard) Nodes() []*Node { return append([]*Node(nil), s.nodes...) }
 
-// startSharded runs o.Shards replica sets, a config server and a mongos in a new data folder, and
+// startSharded runs o.Shards replica sets, a config server and the mongoses in a new data folder, and
 // joins them to one cluster.
 func startSharded(ctx context.Context, p place, o Options) (_ *Server, err error) {
 	data, err := makeDataDir(o.Dir)
@@ -45,7 +46,7 @@ func startSharded(ctx context.Context, p place, o Options) (_ *Server, err error
 		}
 	}()
 	members := o.Shards * o.Nodes
-	ports, err := subprocess.FreePorts(members + 2)
+	ports, err := subprocess.FreePorts(members + 1 + o.Routers)
 	if err != nil {
 		return nil, err
 	}
@@ -101,15 +102,19 @@ func startSharded(ctx context.Context, p place, o Options) (_ *Server, err error
 		}
 	}
 	// mongos backs off for long if it finds no config server, so it starts last.
-	router := s.nodes[members+1]
-	if err := startAll(ctx, []*Node{router}); err != nil {
+	routers := s.nodes[members+1:]
+	if err := startAll(ctx, routers); err != nil {
 		return nil, err
 	}
 	login, query := "", "appName=localmongo"
 	if o.Auth {
 		login, query = rootUser+":"+secret+"@", "authSource=admin"
 	}
-	s.uri = "mongodb://" + login + router.addr + "/?" + query
+	addrs := make([]string, len(routers))
+	for i, r := range routers {
+		addrs[i] = r.addr
+	}
+	s.uri = "mongodb://" + login + strings.Join(addrs, ",") + "/?" + query
 	return s, s.join(ctx)
 }
 

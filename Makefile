@@ -62,6 +62,12 @@ soak: mongodb bin/withmongodb ## Run simulations with thousands of seeds, and al
 	DBCONTROLLER_SOAK='$(SOAK)' bin/withmongodb -v -- go test -count=1 -timeout 24h ./integration/simulation
 	DBCONTROLLER_SOAK='$(SOAK)' bin/withmongodb -v -- go test -race -count=1 -timeout 24h -run 'TestElections$$' ./integration
 
+# CI runs a part of it: TestThroughProxy.
+SPEC ?= router replicaset fixed moving
+.PHONY: spec
+spec: mongodb ## Run the drivers' specification tests directly and through the proxy, and write docs/specification.md, in about 20 minutes.
+	DBCONTROLLER_SPEC='$(SPEC)' go test -count=1 -timeout 2h -run 'TestInFull$$' ./integration/spectest
+
 # CI has no time for this either: it runs the seeds, and what was found before, as tests.
 FUZZTIME     ?= 10m
 FUZZPARALLEL ?= 2

@@ -1,0 +1,191 @@
+package spectest_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"dbcontroller.dev/integration/localmongo"
+	"dbcontroller.dev/integration/spectest"
+	"dbcontroller.dev/internal/proxy"
+)
+
+// fetch returns the folder of the driver's module.
+func fetch(ctx context.Context, t *testing.T) string {
+	t.Helper()
+	folder, err := spectest.Fetch(ctx)
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip("the driver's module with the specifications cannot be had:", err)
+	}
+	return folder
+}
+
+func start(ctx context.Context, t *testing.T, o localmongo.Options) string {
+	t.Helper()
+	o.Own, o.TestCommands = true, true
+	server, err := localmongo.Start(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(context.WithoutCancel(ctx)); err != nil {
+			t.Error(err)
+		}
+	})
+	return server.URI()
+}
+
+// startProxies starts two proxies before a cluster, since some tests need two routers. It returns their
+// connection string.
+func startProxies(ctx context.Context, t *testing.T, uri string, deployments []proxy.Deployment) string {
+	t.Helper()
+	// Fail points make a server call itself no primary. A driver learns that it still is one when it asks
+	// next, and the tests have their own clients ask often.
+	uri += "&heartbeatFrequencyMS=500"
+	for i := range deployments {
+		deployments[i].URIs = map[string]string{"v1": uri}
+	}
+	var addresses []string
+	for range 2 {
+		p, err := proxy.New(ctx, proxy.Config{Upstream: uri, Deployments: deployments})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan error, 1)
+		go func() { served <- p.Serve(l) }()
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+			defer cancel()
+			if err := p.Close(ctx); err != nil {
+				t.Error(err)
+			}
+			if err := <-served; err != nil {
+				t.Error(err)
+			}
+		})
+		addresses = append(addresses, l.Addr().String())
+	}
+	return "mongodb://" + strings.Join(addresses, ",") + "/"
+}
+
+// deployAll makes a deployment for each database of the tests.
+func deployAll(t *testing.T, folder, uri string, cases spectest.Results) (out []proxy.Deployment) {
+	t.Helper()
+	all, err := spectest.Collections(folder, cases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for database, collections := range all {
+		if database != "admin" {
+			out = append(out, deploy(t, database, collections, uri))
+		}
+	}
+	return out
+}
+
+func run(ctx context.Context, t *testing.T, folder, uri string, what []spectest.Selection) spectest.Results {
+	t.Helper()
+	var said bytes.Buffer
+	got, err := spectest.Run(ctx, folder, uri, what, &said)
+	if os.Getenv("SPECOUT") != "" {
+		_ = os.WriteFile(os.Getenv("SPECOUT")+strings.ReplaceAll(t.Name(), "/", "_"), said.Bytes(), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// bounded is the part of the tests that each run of all tests makes: the suites in the newer format, and
+// those files in the older one that have most to do with what a proxy does.
+var bounded = []spectest.Selection{
+	spectest.All[0],
+	{Run: `^TestUnifiedSpecs$/^transactions$/^legacy$/^(mongos-recovery-token|abort|errors|insert|isolation|reads|retryable-writes)\.json$`},
+	{Run: `^TestUnifiedSpecs$/^(convenient-transactions|retryable-reads)$/^(callback-retry|commit-retry|find|aggregate|changeStreams-db.coll.watch|listCollections)\.json$`},
+}
+
+// TestThroughProxy runs a part of the suites with collections that move.
+func TestThroughProxy(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	folder := fetch(ctx, t)
+	all, err := spectest.Read(results)
+	if err != nil {
+		t.Fatal(err)
+	}
+	uri := start(ctx, t, localmongo.Options{})
+	uri = startProxies(ctx, t, uri, deployAll(t, folder, uri, all[spectest.Fixed]))
+	all[spectest.Moving] = run(ctx, t, folder, uri, bounded)
+	if n := len(all[spectest.Moving]); n < 400 {
+		t.Errorf("%d cases ran, and there are more", n)
+	}
+	check(t, all, spectest.Moving, false)
+}
+
+// results holds the outcome of each case in each form.
+const results = "testdata/results.txt"
+
+// TestInFull runs all suites in the forms that DBCONTROLLER_SPEC names, and writes the results.
+func TestInFull(t *testing.T) {
+	forms := strings.Fields(os.Getenv("DBCONTROLLER_SPEC"))
+	if len(forms) == 0 {
+		t.Skip("it takes a quarter of an hour: run 'make spec'")
+	}
+	folder := fetch(t.Context(), t)
+	all, err := spectest.Read(results)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, form := range forms {
+		t.Run(form, func(t *testing.T) {
+			ctx := t.Context()
+			options := localmongo.Options{}
+			if form == spectest.Router {
+				options = localmongo.Options{Shards: 1, Routers: 2}
+			}
+			uri := start(ctx, t, options)
+			switch form {
+			case spectest.Fixed:
+				uri = startProxies(ctx, t, uri, nil)
+			case spectest.Moving:
+				uri = startProxies(ctx, t, uri, deployAll(t, folder, uri, all[spectest.Fixed]))
+			}
+			all[form] = run(ctx, t, folder, uri, spectest.All)
+		})
+	}
+	if err := spectest.Write(results, all); err != nil {
+		t.Fatal(err)
+	}
+	page, err := spectest.Page(all)
+	if err == nil {
+		err = os.WriteFile("../../docs/specification.md", []byte(page), 0o644) // #nosec G306 -- it is committed
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	check(t, all, spectest.Fixed, true)
+	check(t, all, spectest.Moving, true)
+}
+
+// check compares the results through proxies with those without.
+func check(t *testing.T, all map[string]spectest.Results, form string, whole bool) {
+	t.Helper()
+	expected, err := spectest.Expected(form)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, wrong := range spectest.Compare(all[spectest.Router], all[form], expected, whole) {
+		t.Errorf("%s: %s", form, wrong)
+	}
+}

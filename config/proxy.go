@@ -20,6 +20,7 @@ type Proxy struct {
 	Grace       time.Duration
 	Connections int
 	Memory      int // MB of messages of clients at a time
+	Users       []ProxyUser
 	Deployments []ProxyDeployment
 }
 
@@ -77,7 +78,7 @@ func ParseProxy(path string, text []byte, env func(string) (string, bool)) (Prox
 }
 
 func (r *reader) proxy(n node) Proxy {
-	m := r.mapping(n, "listen", "metrics", "tls", "upstream", "grace", "connections", "memoryMB", "deployments")
+	m := r.mapping(n, "listen", "metrics", "tls", "upstream", "grace", "connections", "memoryMB", "users", "deployments")
 	tls := r.mapping(m["tls"], "cert", "key", "clientCA")
 	p := Proxy{
 		Listen:   r.required(m["listen"], "an address such as 127.0.0.1:27018"),
@@ -87,7 +88,7 @@ func (r *reader) proxy(n node) Proxy {
 		ClientCA: r.path(tls["clientCA"]),
 		Upstream: r.mongoURI(m["upstream"]),
 		Grace:    r.duration(m["grace"], defaultGrace, time.Millisecond, longestGrace), Connections: r.number(m["connections"], defaultConnections, 1, 1_000_000),
-		Memory: r.number(m["memoryMB"], defaultMemory, 64, 1<<20),
+		Memory: r.number(m["memoryMB"], defaultMemory, 64, 1<<20), Users: r.proxyUsers(m["users"]),
 	}
 	switch _, _, err := net.SplitHostPort(p.Listen); {
 	case err != nil:
@@ -98,9 +99,11 @@ func (r *reader) proxy(n node) Proxy {
 		r.fail(m["metrics"], p.Metrics, "want an address of this machine, such as 127.0.0.1:9090")
 	case p.ClientCA != "" && p.Cert == "":
 		r.fail(tls["cert"], "", "missing, want the file of a certificate where client certificates are asked for")
+	case len(p.Users) > 0 && p.Cert == "" && !local(p.Listen):
+		r.fail(m["listen"], p.Listen, "want tls.cert and tls.key, too: without TLS, others on the network can use the connection of a client that has logged in")
 	// Whoever reaches the proxy acts with its login.
-	case p.ClientCA == "" && !local(p.Listen):
-		r.fail(m["listen"], p.Listen, "want tls.clientCA, too: clients on other machines must show a certificate, because the proxy uses its own login for all of them")
+	case len(p.Users) == 0 && p.ClientCA == "" && !local(p.Listen):
+		r.fail(m["listen"], p.Listen, "want tls.clientCA, too: clients on other machines must show a certificate, because the proxy uses its own login for all of them; or name users")
 	}
 	for _, item := range r.list(m["deployments"]) {
 		p.Deployments = append(p.Deployments, r.proxyDeployment(item, p.Deployments))

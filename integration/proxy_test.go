@@ -21,12 +21,18 @@ import (
 // startProxy starts a proxy before the application of a system, and returns its address.
 func (s *system) startProxy(ctx context.Context, api string, collections ...string) string {
 	s.t.Helper()
+	return s.startProxyOf(ctx, api, nil, collections...)
+}
+
+// startProxyOf starts a proxy with users.
+func (s *system) startProxyOf(ctx context.Context, api string, users []proxy.User, collections ...string) string {
+	s.t.Helper()
 	kinds := map[string]string{}
 	for _, c := range collections {
 		kinds[c] = c
 	}
 	p, err := proxy.New(ctx, proxy.Config{
-		Upstream: s.uris["v1"],
+		Upstream: s.uris["v1"], Users: users,
 		Deployments: []proxy.Deployment{{
 			Controllers: []string{api}, Application: "proxy", Database: s.db["v1"].Name(), Collections: kinds, URIs: s.uris,
 		}},

@@ -72,13 +72,13 @@ func (p *Proxy) bulk(ctx context.Context, c command) bsoncore.Document {
 			return nil
 		}
 		m.Body = body
-		got, server, err := p.exchange(p.life, at.cluster, upstream.Want{}, m)
+		got, server, err := p.exchange(p.life, c.user, at.cluster, upstream.Want{}, m)
 		if err != nil {
 			reply = unreachable(c, err)
 			return nil
 		}
 		made = at
-		p.keepCursor(got, cursor{cluster: at.cluster, server: server.address})
+		p.keepCursor(c, got, cursor{cluster: at.cluster, server: server.address})
 		reply = got
 		// As in write.
 		if at.weak && at.epoch != never && repeated(got) {

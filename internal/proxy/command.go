@@ -19,6 +19,7 @@ import (
 // command is a command of a client.
 type command struct {
 	msg        message.Message
+	user       *user // who sent it; nil: the proxy has no users
 	verb       string
 	database   string
 	collection string // empty: it names none
@@ -106,6 +107,15 @@ func sessionOf(lsid bsoncore.Document) (string, bool) {
 	_, id, ok := v.BinaryOK()
 	return hex.EncodeToString(id), ok
 }
+
+// logical is a logical session of a user. Users may choose the same id, and have different sessions then.
+type logical struct {
+	user *user
+	id   string
+}
+
+// logical returns the session of a command.
+func (c command) logical() logical { return logical{c.user, c.session} }
 
 // explained returns the command that an explain is about.
 func (c command) explained() (command, bool) {
@@ -203,7 +213,7 @@ var refused = map[string]string{
 	"logout":       noUsers,
 }
 
-const noUsers = "it has no users; leave the login out of the connection string"
+const noUsers = "it has no users; name them in its configuration, or leave the login out of the connection string"
 
 // sequences are the lists that drivers send outside of the body. A server takes any element from there, also
 // a pipeline, whose names the proxy would not see.

@@ -12,6 +12,7 @@ import (
 
 // cursor is an open cursor of a client: the server that has it, and the names in its replies.
 type cursor struct {
+	user     *user // who opened it
 	cluster  *upstream.Cluster
 	server   address.Address
 	names    *names.Map // nil: of a collection that does not move
@@ -40,10 +41,16 @@ func (c cursor) renamed() bool {
 	return c.moves != nil && c.hides && c.moves.app.Revision() != c.revision
 }
 
-// cursors holds the open cursors of all clients by their ids, which servers choose at random.
+// cursors holds the open cursors of all clients. Servers choose their ids at random. A user finds only its own.
 type cursors struct {
 	mu   sync.Mutex
-	open map[int64]cursor
+	open map[owned]cursor
+}
+
+// owned is a cursor of a user.
+type owned struct {
+	user *user
+	id   int64
 }
 
 // forgotten is the time after which an unused cursor is forgotten. Servers end it earlier.
@@ -56,10 +63,10 @@ func (c *cursors) keep(id int64, one cursor) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.open == nil {
-		c.open = map[int64]cursor{}
+		c.open = map[owned]cursor{}
 	}
 	one.used = time.Now()
-	c.open[id] = one
+	c.open[owned{one.user, id}] = one
 	if len(c.open) > mostCursors {
 		c.forget()
 	}
@@ -81,15 +88,15 @@ func (c *cursors) forget() {
 	}
 }
 
-func (c *cursors) get(id int64) (cursor, bool) {
+func (c *cursors) get(u *user, id int64) (cursor, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	one, ok := c.open[id]
+	one, ok := c.open[owned{u, id}]
 	return one, ok
 }
 
-func (c *cursors) drop(id int64) {
+func (c *cursors) drop(u *user, id int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.open, id)
+	delete(c.open, owned{u, id})
 }

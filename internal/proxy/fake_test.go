@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -20,6 +21,7 @@ import (
 
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/internal/proxy/login"
 	"dbcontroller.dev/internal/proxy/message"
 )
 
@@ -29,6 +31,7 @@ type server struct {
 	listen net.Listener
 	router bool         // a mongos; otherwise the primary of a replica set
 	wire   atomic.Int32 // maxWireVersion
+	users  *login.Users // that may log in; nil: no login is needed
 	g      sync.WaitGroup
 
 	mu      sync.Mutex
@@ -70,10 +73,14 @@ func startServer(t *testing.T, router bool) *server {
 }
 
 func (s *server) uri() string {
-	if s.router {
-		return "mongodb://" + s.listen.Addr().String() + "/"
+	login := ""
+	if s.users != nil {
+		login = "owner:owner-db@"
 	}
-	return "mongodb://" + s.listen.Addr().String() + "/?replicaSet=rs"
+	if s.router {
+		return "mongodb://" + login + s.listen.Addr().String() + "/"
+	}
+	return "mongodb://" + login + s.listen.Addr().String() + "/?replicaSet=rs"
 }
 
 // on sets the answer to a command.
@@ -98,6 +105,7 @@ func (s *server) calls(verb string) (out []command) {
 func (s *server) serve(conn net.Conn) {
 	defer conn.Close() //nolint:errcheck // nothing is left to write
 	in := bufio.NewReader(conn)
+	var who visitor
 	for {
 		h, rest, err := message.ReadHeader(in, message.MaxMessage)
 		if err != nil {
@@ -117,7 +125,10 @@ func (s *server) serve(conn net.Conn) {
 			s.t.Error(err)
 			return
 		}
-		reply := s.answer(c)
+		reply := s.logIn(&who, &c)
+		if reply == nil {
+			reply = s.answer(c)
+		}
 		if reply == nil {
 			return
 		}
@@ -134,6 +145,9 @@ func (s *server) answer(c command) bsoncore.Document {
 			{Key: "ok", Value: 1.0}, {Key: "isWritablePrimary", Value: true}, {Key: "ismaster", Value: true}, {Key: "helloOk", Value: true},
 			{Key: "minWireVersion", Value: 0}, {Key: "maxWireVersion", Value: s.wire.Load()}, {Key: "logicalSessionTimeoutMinutes", Value: 30},
 			{Key: "maxBsonObjectSize", Value: 16 << 20}, {Key: "maxMessageSizeBytes", Value: message.MaxMessage}, {Key: "maxWriteBatchSize", Value: 100_000},
+		}
+		if s.users != nil {
+			hello = append(hello, bson.E{Key: "saslSupportedMechs", Value: bson.A{login.SHA256}})
 		}
 		if s.router {
 			hello = append(hello, bson.E{Key: "msg", Value: "isdbgrid"})
@@ -271,6 +285,8 @@ type world struct {
 	addresses   []string
 	revision    atomic.Int64 // of the newest location
 	others      []Deployment // further ones
+	users       []User
+	log         *slog.Logger // of the proxies; nil: none
 }
 
 // options of a world; the zero value is one proxy, fences of class view, and the first epoch.
@@ -281,6 +297,7 @@ type worldOptions struct {
 	routers []string // versions whose clusters are sharded
 	grace   time.Duration
 	memory  int64
+	log     *slog.Logger // of the proxies
 }
 
 func newWorld(t *testing.T, o worldOptions) *world {
@@ -341,7 +358,7 @@ func makeWorld(t *testing.T, o worldOptions) *world {
 
 func (w *world) config(o worldOptions) Config {
 	return Config{
-		Upstream: w.at["v1"].uri(), Grace: o.grace, Memory: o.memory,
+		Upstream: w.at["v1"].uri(), Grace: o.grace, Memory: o.memory, Users: w.users, Log: w.log,
 		Deployments: append([]Deployment{{
 			Controllers: []string{w.controllers.server.URL}, Application: "proxy", Database: "shop",
 			Collections: map[string]string{"orders": "orders", "users": "users"}, URIs: w.uris(),

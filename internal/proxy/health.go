@@ -34,6 +34,11 @@ func (p *Proxy) Metrics() []prometheus.Collector {
 	out := []prometheus.Collector{
 		gauge("connections", "Connections of clients.", nil, func() float64 { return float64(p.open.Load()) }),
 	}
+	if p.users != nil {
+		out = append(out, prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "dbcontroller_proxy_logins_failed_total", Help: "Logins of clients that failed.",
+		}, func() float64 { return float64(p.users.failed.Load()) }))
+	}
 	for i, d := range p.deployed {
 		labels := prometheus.Labels{"application": d.cfg.Application, "deployment": fmt.Sprint(i)}
 		out = append(out,

@@ -25,7 +25,8 @@ func values(t *testing.T, p *Proxy) map[string]float64 {
 	}
 	out := map[string]float64{}
 	for _, f := range families {
-		out[f.GetName()] = f.GetMetric()[0].GetGauge().GetValue()
+		m := f.GetMetric()[0]
+		out[f.GetName()] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
 	}
 	return out
 }

@@ -176,7 +176,7 @@ func text(doc bsoncore.Document, key string) (string, bool) {
 // listAt lists all collections that a command asks for in a cluster. A reply that is not nil is an
 // error.
 func (p *Proxy) listAt(ctx context.Context, cluster *upstream.Cluster, c command, body bsoncore.Document) (docs []bsoncore.Document, failed bsoncore.Document) {
-	reply, server, err := p.exchange(ctx, cluster, upstream.Want{}, request(body))
+	reply, server, err := p.exchange(ctx, c.user, cluster, upstream.Want{}, request(body))
 	for {
 		if err != nil {
 			return nil, failure(codeHostUnreachable, err.Error())
@@ -196,7 +196,7 @@ func (p *Proxy) listAt(ctx context.Context, cluster *upstream.Cluster, c command
 		database, _ := text(body, "$db")
 		b := bsoncore.NewDocumentBuilder().AppendInt64("getMore", id).AppendString("collection", "$cmd.listCollections")
 		more := c.inherit(b).AppendString("$db", database).Build()
-		reply, _, err = p.exchange(ctx, cluster, upstream.Want{At: server.address}, request(more))
+		reply, _, err = p.exchange(ctx, c.user, cluster, upstream.Want{At: server.address}, request(more))
 	}
 }
 

@@ -20,9 +20,16 @@ func (p *Proxy) own(ctx context.Context, cl *peer, c command) bsoncore.Document 
 		return p.hello(ctx, cl, c)
 	case "ping":
 		return success()
-	case "endSessions", "refreshSessions", "startSession", "killSessions", "killAllSessions":
+	case "endSessions", "refreshSessions", "startSession", "killSessions":
 		p.leave(c)
 		return p.everywhere(ctx, c)
+	case "killAllSessions":
+		// The server decides whether this client may end the transactions of others.
+		reply := p.everywhere(ctx, c)
+		if succeeded(reply) {
+			p.leave(c)
+		}
+		return reply
 	}
 	return nil
 }
@@ -36,7 +43,7 @@ func (p *Proxy) hello(ctx context.Context, cl *peer, c command) bsoncore.Documen
 		known = append(known, cluster.Known()...)
 	}
 	if len(known) == 0 {
-		conn, err := p.home.Conn(ctx, upstream.Want{Mode: upstream.PrimaryPreferred})
+		conn, err := p.home.Conn(ctx, nil, upstream.Want{Mode: upstream.PrimaryPreferred})
 		if err != nil {
 			return failure(codeHostUnreachable, err.Error())
 		}
@@ -51,6 +58,11 @@ func (p *Proxy) hello(ctx context.Context, cl *peer, c command) bsoncore.Documen
 		}
 	}
 	b := bsoncore.NewDocumentBuilder()
+	if p.users != nil {
+		if failed := p.greet(cl, c, b); failed != nil {
+			return failed
+		}
+	}
 	if c.verb == "hello" {
 		b.AppendBoolean("isWritablePrimary", true)
 	} else {
@@ -80,7 +92,7 @@ func (p *Proxy) everywhere(ctx context.Context, c command) bsoncore.Document {
 	var g sync.WaitGroup
 	for i, cluster := range clusters {
 		g.Go(func() {
-			reply, _, err := p.exchange(ctx, cluster, upstream.Want{Mode: upstream.PrimaryPreferred}, c.msg)
+			reply, _, err := p.exchange(ctx, c.user, cluster, upstream.Want{Mode: upstream.PrimaryPreferred}, c.msg)
 			if err != nil {
 				reply = failure(codeHostUnreachable, err.Error())
 			}

@@ -29,6 +29,9 @@ type Config struct {
 	Memory int64
 	// Connections bounds the connections of clients. Default 10,000.
 	Connections int
+	// Users may log in, each with a password of its own. None: clients do not log in, and all use the login of
+	// the connection strings.
+	Users []User
 	// Log receives warnings; nil: no log.
 	Log *slog.Logger
 }
@@ -54,6 +57,7 @@ type Proxy struct {
 	requests     atomic.Int32 // ids of messages to servers
 	connections  atomic.Int64 // ids for hello
 	open         atomic.Int64
+	users        *accounts // nil: the proxy has none
 	cursors      cursors
 	transactions transactions
 	memory       *semaphore.Weighted // bytes of messages of clients
@@ -85,6 +89,9 @@ func New(ctx context.Context, cfg Config) (_ *Proxy, err error) {
 			err = errors.Join(err, p.Close(context.WithoutCancel(ctx)))
 		}
 	}()
+	if p.users, err = openUsers(cfg); err != nil {
+		return nil, err
+	}
 	if p.home, err = p.cluster(cfg.Upstream); err != nil {
 		return nil, err
 	}
@@ -101,6 +108,7 @@ func New(ctx context.Context, cfg Config) (_ *Proxy, err error) {
 	if err := p.lookForViews(ctx); err != nil {
 		return nil, err
 	}
+	p.tryLogins(ctx)
 	return p, nil
 }
 
@@ -130,7 +138,7 @@ func (p *Proxy) cluster(uri string) (*upstream.Cluster, error) {
 	if c := p.byURI[uri]; c != nil {
 		return c, nil
 	}
-	c, err := upstream.Open(uri)
+	c, err := upstream.Open(uri, p.users.logins()...)
 	if err != nil {
 		return nil, err
 	}

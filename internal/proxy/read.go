@@ -39,13 +39,13 @@ func (p *Proxy) read(ctx context.Context, d *deployed, c command) bsoncore.Docum
 			reply = failure(codeIllegalOperation, err.Error())
 			return nil
 		}
-		got, server, err := p.send(ctx, at.cluster, want, m)
+		got, server, err := p.send(ctx, c.user, at.cluster, want, m)
 		if err != nil {
 			reply = unreachable(c, err)
 			return nil
 		}
 		if want.Mode == upstream.Primary && succeeded(got) {
-			d.settled.note(at, server.time)
+			d.settled.note(c.user, at, server.time)
 		}
 		held, _ := d.app.Holding()
 		if reply, err = at.names.Reply(got, watches); err != nil {
@@ -53,7 +53,7 @@ func (p *Proxy) read(ctx context.Context, d *deployed, c command) bsoncore.Docum
 		}
 		// The client gets this reply if no further try comes to an end.
 		opened = cursorOf(got)
-		p.keepCursor(got, cursor{
+		p.keepCursor(c, got, cursor{
 			cluster: at.cluster, server: server.address, names: &at.names, moves: d, epoch: at.epoch, revision: at.revision,
 			watches: watches, hides: at.hides,
 		})
@@ -97,8 +97,9 @@ func lacking(c command, reply bsoncore.Document) bool {
 	return false
 }
 
-// keepCursor remembers the cursor of a reply.
-func (p *Proxy) keepCursor(reply bsoncore.Document, one cursor) {
+// keepCursor remembers the cursor of the reply to a command.
+func (p *Proxy) keepCursor(c command, reply bsoncore.Document, one cursor) {
+	one.user = c.user
 	if id := cursorOf(reply); id != 0 {
 		p.cursors.keep(id, one)
 	}
@@ -120,7 +121,7 @@ func cursorOf(reply bsoncore.Document) int64 {
 // more reads on with a cursor, at the server that has it.
 func (p *Proxy) more(ctx context.Context, c command) bsoncore.Document {
 	id := number(c.msg.Body, "getMore")
-	one, ok := p.cursors.get(id)
+	one, ok := p.cursors.get(c.user, id)
 	if !ok {
 		return failure(codeCursorNotFound, "this proxy knows no such cursor")
 	}
@@ -134,9 +135,9 @@ func (p *Proxy) more(ctx context.Context, c command) bsoncore.Document {
 			return failure(codeIllegalOperation, err.Error())
 		}
 	}
-	reply, _, err := p.exchange(ctx, one.cluster, upstream.Want{At: one.server}, m)
+	reply, _, err := p.exchange(ctx, c.user, one.cluster, upstream.Want{At: one.server}, m)
 	if err != nil {
-		p.cursors.drop(id)
+		p.cursors.drop(c.user, id)
 		if one.watches {
 			return failure(codeHostUnreachable, err.Error(), labelResumable)
 		}
@@ -153,7 +154,7 @@ func (p *Proxy) more(ctx context.Context, c command) bsoncore.Document {
 	}
 	// An error need not be the end of the cursor: the next call tells.
 	if succeeded(reply) && cursorOf(reply) == 0 || codeOf(reply) == codeCursorNotFound {
-		p.cursors.drop(id)
+		p.cursors.drop(c.user, id)
 	} else {
 		p.cursors.keep(id, one)
 	}
@@ -198,18 +199,18 @@ func (p *Proxy) kill(ctx context.Context, c command) bsoncore.Document {
 
 // endCursor ends a cursor at its server, and forgets it.
 func (p *Proxy) endCursor(ctx context.Context, c command, id int64) error {
-	one, ok := p.cursors.get(id)
+	one, ok := p.cursors.get(c.user, id)
 	if !ok {
 		return errors.New("this proxy knows no such cursor")
 	}
-	p.cursors.drop(id)
+	p.cursors.drop(c.user, id)
 	body, err := killOne(c, id, one)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, abortTimeout)
 	defer cancel()
-	_, _, err = p.exchange(ctx, one.cluster, upstream.Want{At: one.server}, request(body))
+	_, _, err = p.exchange(ctx, c.user, one.cluster, upstream.Want{At: one.server}, request(body))
 	return err
 }
 

@@ -27,6 +27,11 @@ const (
 	codeWritesBlocked        = 371
 	codeTransactionTooOld    = 225
 	codeInvalidReadPrefers   = 9
+	codeBadValue             = 2
+	codeUnauthorized         = 13
+	codeProtocol             = 17
+	codeAuthenticationFailed = 18
+	codeMechanismUnavailable = 334
 )
 
 // Labels of errors, by which drivers decide about a repetition.
@@ -42,6 +47,8 @@ var codeNames = map[int32]string{
 	codeNotSupported:      "CommandNotSupported",
 	codeHistoryIncomplete: "IncompleteTransactionHistory", codeNoSuchTransaction: "NoSuchTransaction",
 	codeTransactionTooOld: "TransactionTooOld", codeStreamHistoryLost: "ChangeStreamHistoryLost", codeTimeLimit: "MaxTimeMSExpired", codeInvalidReadPrefers: "FailedToParse",
+	codeBadValue: "BadValue", codeUnauthorized: "Unauthorized", codeProtocol: "ProtocolError",
+	codeAuthenticationFailed: "AuthenticationFailed", codeMechanismUnavailable: "MechanismUnavailable",
 }
 
 // failure is a reply that says why a command failed.

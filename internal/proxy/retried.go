@@ -26,7 +26,7 @@ import (
 type retried struct {
 	mu    sync.Mutex
 	epoch int64 // of the place that last belongs to
-	last  map[string]lastWrite
+	last  map[logical]lastWrite
 }
 
 // lastWrite is the last retryable write of a session in a cluster.
@@ -40,7 +40,7 @@ type lastWrite struct {
 const mostSessions = 200_000
 
 // known returns the noted answer about a session in an epoch.
-func (r *retried) known(epoch int64, session string) (lastWrite, bool) {
+func (r *retried) known(epoch int64, session logical) (lastWrite, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	last, ok := r.last[session]
@@ -48,11 +48,11 @@ func (r *retried) known(epoch int64, session string) (lastWrite, bool) {
 }
 
 // note keeps an answer. It ignores one for an older epoch than the noted one.
-func (r *retried) note(epoch int64, session string, last lastWrite) {
+func (r *retried) note(epoch int64, session logical, last lastWrite) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.last == nil || r.epoch < epoch || len(r.last) > mostSessions {
-		r.epoch, r.last = epoch, map[string]lastWrite{}
+		r.epoch, r.last = epoch, map[logical]lastWrite{}
 	}
 	if r.epoch == epoch {
 		r.last[session] = last
@@ -79,7 +79,7 @@ func (d *deployed) look(ctx context.Context, at place, c command, rest *batch) (
 		return nil, nil
 	}
 	// By the epoch and not by the cluster: after a switch there and back the cluster is the same.
-	last, known := d.retried.known(at.epoch, c.session)
+	last, known := d.retried.known(at.epoch, c.logical())
 	if !known {
 		bounded, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
@@ -87,7 +87,7 @@ func (d *deployed) look(ctx context.Context, at place, c command, rest *batch) (
 			if other == at.cluster {
 				continue
 			}
-			one, err := lastOf(bounded, other, c.session)
+			one, err := lastOf(bounded, other, c.logical())
 			if err != nil {
 				return nil, fmt.Errorf("whether this write was made before the switch: %w", err)
 			}
@@ -95,7 +95,7 @@ func (d *deployed) look(ctx context.Context, at place, c command, rest *batch) (
 				last = one
 			}
 		}
-		d.retried.note(at.epoch, c.session, last)
+		d.retried.note(at.epoch, c.logical(), last)
 	}
 	switch {
 	case c.number > last.number:
@@ -122,25 +122,32 @@ const askTimeout = 5 * time.Second
 var errSharded = errors.New("one of the clusters is sharded: a proxy cannot tell there whether it has made a write already")
 
 // lastOf returns the last write of a session in a cluster.
-func lastOf(ctx context.Context, cluster *upstream.Cluster, lsid string) (last lastWrite, err error) {
+func lastOf(ctx context.Context, cluster *upstream.Cluster, of logical) (last lastWrite, err error) {
 	switch sharded, err := cluster.Sharded(ctx); {
 	case err != nil:
 		return last, err
 	case sharded:
 		return last, errSharded
 	}
-	id, err := hex.DecodeString(lsid)
+	id, err := hex.DecodeString(of.id)
 	if err != nil {
 		return last, err
 	}
 	// A session has one entry for each user that used its id.
 	session := bson.Binary{Subtype: bson.TypeBinaryUUID, Data: id}
-	from, to := bson.D{{Key: "id", Value: session}}, bson.D{{Key: "id", Value: session}, {Key: "uid", Value: bson.MaxKey{}}}
+	entry := bson.D{{Key: "$gte", Value: bson.D{{Key: "id", Value: session}}}, {Key: "$lte", Value: bson.D{{Key: "id", Value: session}, {Key: "uid", Value: bson.MaxKey{}}}}}
+	if of.user != nil {
+		var own bson.A
+		for _, uid := range of.user.as.Owners() {
+			own = append(own, bson.D{{Key: "id", Value: session}, {Key: "uid", Value: bson.Binary{Data: uid}}})
+		}
+		entry = bson.D{{Key: "$in", Value: own}}
+	}
 	// Linearizable, because a primary that was replaced a moment ago may lack the last writes. The driver
 	// adds a time limit from ctx: without a majority such a read would not end.
 	found, err := cluster.Client().Database("config").RunCommandCursor(ctx, bson.D{
 		{Key: "find", Value: "transactions"},
-		{Key: "filter", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: from}, {Key: "$lte", Value: to}}}}},
+		{Key: "filter", Value: bson.D{{Key: "_id", Value: entry}}},
 		{Key: "readConcern", Value: bson.D{{Key: "level", Value: "linearizable"}}},
 	})
 	if err != nil {

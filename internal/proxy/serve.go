@@ -5,18 +5,21 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo/address"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/description"
 
+	"dbcontroller.dev/internal/proxy/login"
 	"dbcontroller.dev/internal/proxy/message"
 	"dbcontroller.dev/internal/proxy/names"
 	"dbcontroller.dev/internal/proxy/upstream"
@@ -24,8 +27,10 @@ import (
 
 // peer is the connection of a client.
 type peer struct {
-	conn net.Conn
-	id   int64 // for hello
+	conn  net.Conn
+	id    int64 // for hello
+	user  atomic.Pointer[user]
+	login *login.Conversation // nil: none is under way
 }
 
 // serve serves one client until it ends the connection, breaks the protocol, or the proxy closes.
@@ -47,7 +52,7 @@ func (p *Proxy) serve(conn net.Conn) {
 		}
 		in := bufio.NewReaderSize(conn, readBuffer)
 		for {
-			m, err := p.receive(ctx, conn, in)
+			m, err := p.receive(ctx, cl, in)
 			if err != nil {
 				if !errors.Is(err, io.EOF) && ctx.Err() == nil {
 					p.log.Debug("a client's connection ends", slog.String("client", conn.RemoteAddr().String()), slog.Any("error", err))
@@ -117,10 +122,15 @@ const (
 )
 
 // receive reads a message. It reserves the memory before it reads more than the header.
-func (p *Proxy) receive(ctx context.Context, conn net.Conn, r io.Reader) (in incoming, err error) {
+func (p *Proxy) receive(ctx context.Context, cl *peer, r io.Reader) (in incoming, err error) {
 	h, rest, err := message.ReadHeader(r, message.MaxMessage)
 	if err != nil {
 		return in, err
+	}
+	// Not before: a driver sends its first large message when it has logged in, and this one was awaited since
+	// the message before.
+	if rest > smallMessage && p.stranger(cl) {
+		return in, fmt.Errorf("%w: %d bytes before a login", message.ErrMalformed, rest)
 	}
 	if in.done, err = p.reserve(ctx, rest); err != nil {
 		return in, err
@@ -130,14 +140,14 @@ func (p *Proxy) receive(ctx context.Context, conn net.Conn, r io.Reader) (in inc
 			in.done()
 		}
 	}()
-	if err := conn.SetReadDeadline(time.Now().Add(bodyTimeout)); err != nil {
+	if err := cl.conn.SetReadDeadline(time.Now().Add(bodyTimeout)); err != nil {
 		return in, err
 	}
 	b := make([]byte, rest)
 	if _, err := io.ReadFull(r, b); err != nil {
 		return in, err
 	}
-	if err := conn.SetReadDeadline(time.Time{}); err != nil {
+	if err := cl.conn.SetReadDeadline(time.Time{}); err != nil {
 		return in, err
 	}
 	in.Message, err = message.Decode(h, b)
@@ -204,6 +214,11 @@ func (p *Proxy) safely(ctx context.Context, cl *peer, c command) (reply bsoncore
 
 // handle serves a command.
 func (p *Proxy) handle(ctx context.Context, cl *peer, c command) bsoncore.Document {
+	if p.users != nil {
+		if reply := p.admit(ctx, cl, &c); reply != nil {
+			return reply
+		}
+	}
 	if reply := p.own(ctx, cl, c); reply != nil {
 		return reply
 	}
@@ -243,20 +258,25 @@ type from struct {
 // request is a message with this body.
 func request(body bsoncore.Document) message.Message { return message.Message{Body: body} }
 
-// exchange sends the message of a command to a server of a cluster and returns the reply. After an error
+// exchange sends the message of a user's command to a server of a cluster and returns the reply. After an error
 // the outcome is unknown.
-func (p *Proxy) exchange(ctx context.Context, cluster *upstream.Cluster, want upstream.Want, m message.Message) (bsoncore.Document, from, error) {
+func (p *Proxy) exchange(ctx context.Context, u *user, cluster *upstream.Cluster, want upstream.Want, m message.Message) (bsoncore.Document, from, error) {
 	m, err := p.fit(&want, m)
 	if err != nil {
 		return nil, from{}, err
 	}
-	return p.send(ctx, cluster, want, m)
+	return p.send(ctx, u, cluster, want, m)
 }
 
 // send is exchange for a message that fits already.
-func (p *Proxy) send(ctx context.Context, cluster *upstream.Cluster, want upstream.Want, m message.Message) (bsoncore.Document, from, error) {
-	conn, err := cluster.Conn(ctx, want)
+func (p *Proxy) send(ctx context.Context, u *user, cluster *upstream.Cluster, want upstream.Want, m message.Message) (bsoncore.Document, from, error) {
+	as, err := p.loginOf(u)
 	if err != nil {
+		return nil, from{}, err
+	}
+	conn, err := cluster.Conn(ctx, as, want)
+	if err != nil {
+		p.noteRefused(u, err)
 		return nil, from{}, err
 	}
 	defer conn.Release()
@@ -283,6 +303,9 @@ func (p *Proxy) send(ctx context.Context, cluster *upstream.Cluster, want upstre
 
 // unreachable is the reply after a server did not answer, as a router gives it.
 func unreachable(c command, err error) bsoncore.Document {
+	if errors.Is(err, upstream.ErrLogin) {
+		return failure(codeAuthenticationFailed, "the proxy serves this user with a login that the cluster refuses")
+	}
 	if c.retryable && c.isWrite() {
 		return failure(codeHostUnreachable, err.Error(), labelRetryable)
 	}
@@ -299,10 +322,10 @@ func (p *Proxy) pass(ctx context.Context, c command) bsoncore.Document {
 		want = upstream.Want{}
 		ctx = p.life // it goes on without the client, as at a server
 	}
-	reply, server, err := p.exchange(ctx, p.home, want, c.msg)
+	reply, server, err := p.exchange(ctx, c.user, p.home, want, c.msg)
 	if err != nil {
 		return unreachable(c, err)
 	}
-	p.keepCursor(reply, cursor{cluster: p.home, server: server.address, watches: c.verb == "aggregate" && names.Watches(c.msg.Body)})
+	p.keepCursor(c, reply, cursor{cluster: p.home, server: server.address, watches: c.verb == "aggregate" && names.Watches(c.msg.Body)})
 	return reply
 }

@@ -18,29 +18,34 @@ import (
 // settled is the time from which the servers of a cluster have the collections of a place.
 type settled struct {
 	mu       sync.Mutex
-	epoch    int64             // of the place
-	revision int64             // of the newest location when the time was asked for
-	time     bsoncore.Document // a $clusterTime with its signature; nil: none yet
+	epoch    int64 // of the place
+	revision int64 // of the newest location when the time was asked for
+	// times has a $clusterTime with its signature for each user. A server signs it only for those who must not
+	// advance its clock, and refuses others' times from them.
+	times map[*user]bsoncore.Document
 }
 
 // at returns the time for a place; nil: there is none yet.
-func (s *settled) at(at place) bsoncore.Document {
+func (s *settled) at(u *user, at place) bsoncore.Document {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.epoch != at.epoch || s.revision != at.revision {
 		return nil
 	}
-	return s.time
+	return s.times[u]
 }
 
 // note keeps the time in a reply of the primary at a place, unless there is one.
-func (s *settled) note(at place, time bsoncore.Document) {
-	if time == nil || s.at(at) != nil {
+func (s *settled) note(u *user, at place, time bsoncore.Document) {
+	if time == nil || s.at(u, at) != nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.epoch, s.revision, s.time = at.epoch, at.revision, slices.Clone(time) // the reply is large
+	if s.times == nil || s.epoch != at.epoch || s.revision != at.revision {
+		s.epoch, s.revision, s.times = at.epoch, at.revision, map[*user]bsoncore.Document{}
+	}
+	s.times[u] = slices.Clone(time) // the reply is large
 }
 
 // lacks are the reads that find nothing, without an error, where a collection has no name.
@@ -52,7 +57,7 @@ func (d *deployed) settle(at place, c command, want upstream.Want, m message.Mes
 		return want, m, nil
 	}
 	var err error
-	time := d.settled.at(at)
+	time := d.settled.at(c.user, at)
 	if time == nil {
 		m.Body, err = without(m.Body, "$readPreference")
 		return upstream.Want{}, m, err

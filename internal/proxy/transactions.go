@@ -16,6 +16,7 @@ import (
 
 // transaction is a transaction of a client, from its first command until its session begins the next one.
 type transaction struct {
+	user     *user
 	number   int64
 	deployed *deployed         // nil: it uses only collections that do not move
 	abort    bsoncore.Document // the command that aborts it
@@ -46,7 +47,7 @@ func (t *transaction) finish() {
 // transactions holds the latest transaction of each session.
 type transactions struct {
 	mu sync.Mutex
-	of map[string]*transaction // by session
+	of map[logical]*transaction // by session
 	// most is the number of sessions above which ended transactions are looked for. Below
 	// mostTransactions: that.
 	most int
@@ -56,11 +57,11 @@ type transactions struct {
 const mostTransactions = 100_000
 
 // begin replaces a session's transaction. ok is false if the session has begun a later one.
-func (ts *transactions) begin(session string, t *transaction) (before *transaction, ok bool) {
+func (ts *transactions) begin(session logical, t *transaction) (before *transaction, ok bool) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	if ts.of == nil {
-		ts.of = map[string]*transaction{}
+		ts.of = map[logical]*transaction{}
 	}
 	before = ts.of[session]
 	if before != nil && before.number > t.number {
@@ -86,7 +87,7 @@ func (ts *transactions) begin(session string, t *transaction) (before *transacti
 }
 
 // latest returns the latest transaction of a session; nil: none is known.
-func (ts *transactions) latest(session string) *transaction {
+func (ts *transactions) latest(session logical) *transaction {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	return ts.of[session]
@@ -99,7 +100,12 @@ func (ts *transactions) all() []*transaction {
 	return slices.Collect(maps.Values(ts.of))
 }
 
-func (ts *transactions) get(session string, number int64) *transaction {
+// allOf returns those of a user.
+func (ts *transactions) allOf(u *user) []*transaction {
+	return slices.DeleteFunc(ts.all(), func(t *transaction) bool { return t.user != u })
+}
+
+func (ts *transactions) get(session logical, number int64) *transaction {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	if t := ts.of[session]; t != nil && t.number == number {
@@ -118,7 +124,7 @@ func (p *Proxy) transact(ctx context.Context, c command) bsoncore.Document {
 			return reply
 		}
 	}
-	t := p.transactions.get(c.session, c.number)
+	t := p.transactions.get(c.logical(), c.number)
 	if t == nil {
 		if c.verb == "commitTransaction" || c.verb == "abortTransaction" {
 			return p.endElsewhere(ctx, c)
@@ -164,7 +170,7 @@ func (p *Proxy) transact(ctx context.Context, c command) bsoncore.Document {
 	if !ends {
 		defer context.AfterFunc(t.life, stop)()
 	}
-	reply, server, err := p.exchange(doing, t.at.cluster, upstream.Want{At: t.server}, body)
+	reply, server, err := p.exchange(doing, t.user, t.at.cluster, upstream.Want{At: t.server}, body)
 	switch {
 	case err != nil && c.verb == "commitTransaction":
 		// The outcome is unknown, and the client asks again at the same place. It must not be aborted
@@ -199,9 +205,9 @@ func (p *Proxy) transact(ctx context.Context, c command) bsoncore.Document {
 		t.late = true
 	}
 	if c.verb == "getMore" && cursorOf(reply) == 0 {
-		p.cursors.drop(number(c.msg.Body, "getMore"))
+		p.cursors.drop(c.user, number(c.msg.Body, "getMore"))
 	}
-	p.keepCursor(reply, cursor{cluster: t.at.cluster, server: server.address, names: mapped})
+	p.keepCursor(c, reply, cursor{cluster: t.at.cluster, server: server.address, names: mapped})
 	if mapped != nil {
 		reply, err = mapped.Reply(reply, false)
 	}
@@ -220,7 +226,7 @@ func noTransaction(c command) bsoncore.Document {
 
 // startTransaction notes a new transaction of a session. It returns a reply if that is not possible.
 func (p *Proxy) startTransaction(ctx context.Context, c command) bsoncore.Document {
-	t := &transaction{number: c.number, deployed: p.deployment(c), used: time.Now(), abort: abortOf(c)}
+	t := &transaction{user: c.user, number: c.number, deployed: p.deployment(c), used: time.Now(), abort: abortOf(c)}
 	t.life, t.cancel = context.WithCancel(p.life)
 	// An abort must not come before the transaction knows its place.
 	t.mu.Lock()
@@ -235,7 +241,7 @@ func (p *Proxy) startTransaction(ctx context.Context, c command) bsoncore.Docume
 		}
 		t.at, t.done = at, done
 	}
-	before, ok := p.transactions.begin(c.session, t)
+	before, ok := p.transactions.begin(c.logical(), t)
 	if !ok {
 		t.finish()
 		return failure(codeTransactionTooOld, "the session has begun a later transaction")
@@ -289,7 +295,7 @@ func (p *Proxy) giveUp(t *transaction) {
 func (p *Proxy) sendAbort(t *transaction) {
 	ctx, cancel := context.WithTimeout(p.life, abortTimeout)
 	defer cancel()
-	t.answer, _, _ = p.exchange(ctx, t.at.cluster, upstream.Want{At: t.server}, request(t.abort))
+	t.answer, _, _ = p.exchange(ctx, t.user, t.at.cluster, upstream.Want{At: t.server}, request(t.abort))
 }
 
 // over is the reply to the abort of a transaction that is aborted. It has the time of the server, after which
@@ -315,13 +321,13 @@ func (p *Proxy) leave(c command) {
 		}
 		for _, one := range ids {
 			if session, ok := sessionOf(one); ok {
-				ended = append(ended, p.transactions.latest(session))
+				ended = append(ended, p.transactions.latest(logical{c.user, session}))
 			}
 		}
 		if len(ids) > 0 || c.verb == "endSessions" {
 			break
 		}
-		fallthrough // those of the login, which is that of the proxy
+		ended = p.transactions.allOf(c.user)
 	case "killAllSessions":
 		ended = p.transactions.all()
 	}
@@ -377,7 +383,7 @@ func (p *Proxy) endAt(ctx context.Context, cluster *upstream.Cluster, c command)
 	}
 	// A router asks the shard that the client's recoveryToken names.
 	if c.verb == "commitTransaction" && !sharded {
-		reply, _, err := p.exchange(ctx, cluster, upstream.Want{}, request(abortOf(c)))
+		reply, _, err := p.exchange(ctx, c.user, cluster, upstream.Want{}, request(abortOf(c)))
 		if err != nil {
 			return nil, err
 		}
@@ -392,7 +398,7 @@ func (p *Proxy) endAt(ctx context.Context, cluster *upstream.Cluster, c command)
 		return nil, err
 	}
 	// Now it is over, and the server's answer is also true after an election.
-	reply, _, err := p.exchange(ctx, cluster, upstream.Want{}, m)
+	reply, _, err := p.exchange(ctx, c.user, cluster, upstream.Want{}, m)
 	return reply, err
 }
 

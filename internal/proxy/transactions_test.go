@@ -342,7 +342,7 @@ func TestManyLiveTransactions(t *testing.T) {
 	looked := 0
 	for i := range mostTransactions + 1000 {
 		before := ts.most
-		ts.begin(fmt.Sprint(i), &transaction{number: 1, deployed: &deployed{}})
+		ts.begin(logical{id: fmt.Sprint(i)}, &transaction{number: 1, deployed: &deployed{}})
 		if ts.most != before {
 			looked++
 		}

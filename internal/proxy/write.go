@@ -38,13 +38,13 @@ func (p *Proxy) write(ctx context.Context, d *deployed, c command) bsoncore.Docu
 			reply = failure(codeIllegalOperation, err.Error())
 			return nil
 		}
-		got, server, err := p.exchange(p.life, at.cluster, upstream.Want{}, m)
+		got, server, err := p.exchange(p.life, c.user, at.cluster, upstream.Want{}, m)
 		if err != nil {
 			reply = unreachable(c, err)
 			return nil
 		}
 		made = at
-		p.keepCursor(got, cursor{cluster: at.cluster, server: server.address, names: &at.names})
+		p.keepCursor(c, got, cursor{cluster: at.cluster, server: server.address, names: &at.names})
 		got, err = at.names.Reply(got, false)
 		if err != nil {
 			return err

@@ -25,14 +25,13 @@ import (
 type Cluster struct {
 	client   *mongo.Client
 	topology *topology.Topology
+	logins   map[*Login]*topology.Topology // not changed after Open
 }
 
-// Open connects to a cluster. The caller must close it. It returns before a server has answered.
-func Open(uri string) (*Cluster, error) {
-	opts := options.Client().ApplyURI(uri)
-	// The messages are those of clients, which decide about retries.
-	opts.SetAppName("dbcontroller-proxy").SetMaxPoolSize(0).SetRetryWrites(false).SetRetryReads(false)
-	opts.SetCompressors(nil)
+// Open connects to a cluster, with the login of the uri and with each of the others. The caller must close
+// it. It returns before a server has answered.
+func Open(uri string, logins ...*Login) (*Cluster, error) {
+	opts := optionsOf(uri)
 	if err := opts.Validate(); err != nil {
 		return nil, fmt.Errorf("connect to a cluster: %w", err)
 	}
@@ -47,7 +46,21 @@ func Open(uri string) (*Cluster, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("connect to a cluster: %w", err), client.Disconnect(context.Background()))
 	}
-	return &Cluster{client, t}, nil
+	c := &Cluster{client, t, map[*Login]*topology.Topology{}}
+	for _, l := range logins {
+		if c.logins[l], err = follow(l.apply(optionsOf(uri))); err != nil {
+			delete(c.logins, l)
+			return nil, errors.Join(fmt.Errorf("connect to a cluster as %s: %w", l, err), c.Close(context.Background()))
+		}
+	}
+	return c, nil
+}
+
+// optionsOf returns the options of connections for messages of clients. Clients decide about retries.
+func optionsOf(uri string) *options.ClientOptions {
+	opts := options.Client().ApplyURI(uri)
+	opts.SetAppName("dbcontroller-proxy").SetMaxPoolSize(0).SetRetryWrites(false).SetRetryReads(false)
+	return opts.SetCompressors(nil)
 }
 
 // follow begins to look for the servers of a cluster.
@@ -87,17 +100,32 @@ func (c *Cluster) Known() (known []description.Server) {
 
 // Close ends all connections.
 func (c *Cluster) Close(ctx context.Context) error {
-	return errors.Join(c.topology.Disconnect(ctx), c.client.Disconnect(ctx))
+	errs := []error{c.topology.Disconnect(ctx), c.client.Disconnect(ctx)}
+	for _, t := range c.logins {
+		errs = append(errs, t.Disconnect(ctx))
+	}
+	return errors.Join(errs...)
 }
 
-// Conn returns a connection to a server that fits. The caller must call Release.
-func (c *Cluster) Conn(ctx context.Context, want Want) (*Conn, error) {
-	server, err := c.topology.SelectServer(ctx, want)
+// Conn returns a connection of a login to a server that fits; nil: that of the uri. The caller must call
+// Release. Connections of one login are never used for another.
+func (c *Cluster) Conn(ctx context.Context, as *Login, want Want) (*Conn, error) {
+	t := c.topology
+	if as != nil {
+		var ok bool
+		if t, ok = c.logins[as]; !ok {
+			return nil, fmt.Errorf("the cluster was opened without the login %s", as)
+		}
+	}
+	server, err := t.SelectServer(ctx, want)
 	if err != nil {
 		return nil, fmt.Errorf("no server: %w", err)
 	}
 	conn, err := server.Connection(ctx)
 	if err != nil {
+		if as != nil && refused(err) {
+			return nil, fmt.Errorf("%w %s", ErrLogin, as) // the cause says no more, and the client must not see it
+		}
 		return nil, fmt.Errorf("no server: %w", err)
 	}
 	return &Conn{conn: conn, server: server}, nil
@@ -158,6 +186,7 @@ func (c *Conn) learn(reply bsoncore.Document) {
 	var e driver.Error
 	if err := driver.ExtractErrorFromServerResponse(reply); errors.As(err, &e) {
 		p.ProcessError(e, c.conn)
+		c.broken = c.broken || loggedOut(e)
 	}
 }
 

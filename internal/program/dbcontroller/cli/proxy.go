@@ -48,6 +48,7 @@ func proxyCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration file (YAML); see docs/proxy.md")
 	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	cmd.AddCommand(verifierCommand())
 	return cmd
 }
 
@@ -62,6 +63,12 @@ func runProxy(ctx context.Context, cfg config.Proxy, log *zap.Logger) error {
 	}
 	out := proxy.Config{
 		Upstream: cfg.Upstream, Grace: cfg.Grace, Connections: cfg.Connections, Memory: int64(cfg.Memory) << 20, Log: zaplog.New(log),
+	}
+	for _, u := range cfg.Users {
+		out.Users = append(out.Users, proxy.User{
+			Name: u.Name, Database: u.Database, Verifier: u.Verifier,
+			Login: proxy.Login{User: u.Login.User, Database: u.Login.Database, Password: u.Login.Password.Reveal()},
+		})
 	}
 	for _, d := range cfg.Deployments {
 		out.Deployments = append(out.Deployments, proxy.Deployment{

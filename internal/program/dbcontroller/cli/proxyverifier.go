@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dbcontroller.dev/internal/base/watchedfile"
+	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/internal/proxy/login"
 )
 
@@ -31,7 +32,7 @@ func verifierCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if name == "" {
-				return usage("--user is missing: give the user name in the application's connection string")
+				return exit.Usagef("--user is missing: give the user name in the application's connection string")
 			}
 			password, err := readPassword(cmd.InOrStdin(), source)
 			if err != nil {
@@ -39,7 +40,7 @@ func verifierCommand() *cobra.Command {
 			}
 			text, err := login.New(database, name, password, old)
 			if err != nil {
-				return failed(exitUsage, err)
+				return exit.With(exit.Usage, err)
 			}
 			if out == "" {
 				_, err = cmd.OutOrStdout().Write(text)
@@ -60,14 +61,14 @@ func readPassword(in io.Reader, source string) (string, error) {
 	if source != "" {
 		texts, err := watchedfile.Read("--password-file", watchedfile.Secret(source))
 		if err != nil {
-			return "", failed(exitUsage, err)
+			return "", exit.With(exit.Usage, err)
 		}
 		return passwordOf(texts[0])
 	}
 	// A terminal would show it.
 	if file, ok := in.(*os.File); ok {
 		if info, err := file.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			return "", usage("no password on standard input: give it by a pipe, or give --password-file")
+			return "", exit.Usagef("no password on standard input: give it by a pipe, or give --password-file")
 		}
 	}
 	text, err := io.ReadAll(io.LimitReader(in, longestPassword+1))
@@ -81,11 +82,11 @@ func passwordOf(text []byte) (string, error) {
 	password := strings.TrimRight(string(text), "\r\n")
 	switch {
 	case password == "":
-		return "", usage("the password is empty: give it by standard input or --password-file")
+		return "", exit.Usagef("the password is empty: give it by standard input or --password-file")
 	case len(text) > longestPassword:
-		return "", usage("the password is longer than %d bytes", longestPassword)
+		return "", exit.Usagef("the password is longer than %d bytes", longestPassword)
 	case strings.ContainsAny(password, "\r\n"):
-		return "", usage("the password has more than one line")
+		return "", exit.Usagef("the password has more than one line")
 	}
 	return password, nil
 }
@@ -94,10 +95,10 @@ func passwordOf(text []byte) (string, error) {
 func writeVerifier(path string, text []byte) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // #nosec G304 -- operators name the file
 	if errors.Is(err, fs.ErrExist) {
-		return usage("%s exists already: give another file, and rename it, so that a proxy never reads a part of it", path)
+		return exit.Usagef("%s exists already: give another file, and rename it, so that a proxy never reads a part of it", path)
 	}
 	if err != nil {
-		return failed(exitUsage, err)
+		return exit.With(exit.Usage, err)
 	}
 	_, err = file.Write(text)
 	return errors.Join(err, file.Sync(), file.Close())

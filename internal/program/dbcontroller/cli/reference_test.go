@@ -42,7 +42,7 @@ func reference(b *strings.Builder, cmd *cobra.Command) {
 	if cmd.Long != "" {
 		fmt.Fprintf(b, "\n%s\n", cmd.Long)
 	}
-	if cmd.Runnable() && !cmd.HasSubCommands() || cmd.Name() == "parked" {
+	if cmd.Runnable() && !cmd.HasSubCommands() || cmd.Name() == "parked" || cmd.Name() == "proxy" {
 		fmt.Fprintf(b, "\n    %s\n", cmd.UseLine())
 	}
 	if cmd.Example != "" {

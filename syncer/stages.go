@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -46,4 +48,17 @@ func (e *Engine) Stages() map[Stage]time.Duration {
 		out[at] = time.Duration(e.spent[at].Load())
 	}
 	return out
+}
+
+// endSpan ends a span with its attributes. It records only that an error occurred: error texts
+// quote keys, and traces may go to other companies.
+func endSpan(span trace.Span, err error, about ...attribute.KeyValue) {
+	// Attributes cost allocations, which a disabled tracer should not pay.
+	if span.IsRecording() {
+		span.SetAttributes(about...)
+		if err != nil {
+			span.SetStatus(codes.Error, "")
+		}
+	}
+	span.End()
 }

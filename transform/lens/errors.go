@@ -3,7 +3,10 @@ package lens
 import (
 	"fmt"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"dbcontroller.dev/transform"
+	"dbcontroller.dev/transform/lens/internal/edit"
 )
 
 // ParseError reports the place of an error in a lens, and how to correct it.
@@ -20,3 +23,6 @@ func (e *ParseError) Error() string {
 // RecordError is the error of Up and Down for every reason that depends on the record's content. The
 // exception is a malformed document.
 type RecordError = transform.RecordError
+
+// TypeName returns the name of a type in lenses and messages.
+func TypeName(t bson.Type) string { return edit.TypeName(t) }

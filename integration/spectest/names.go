@@ -46,7 +46,7 @@ type outcome struct {
 }
 
 // Collections returns the collections that the tests use, by database, without views. cases are all cases.
-func Collections(folder string, cases Results) (map[string][]string, error) {
+func (t *Tests) Collections(cases Results) (map[string][]string, error) {
 	all := map[string]map[string]bool{}
 	add := func(database, collection string) {
 		if all[database] == nil {
@@ -55,7 +55,7 @@ func Collections(folder string, cases Results) (map[string][]string, error) {
 		all[database][collection] = true
 	}
 	for _, f := range folders {
-		paths, err := filepath.Glob(filepath.Join(folder, "testdata", filepath.FromSlash(f), "*.json"))
+		paths, err := filepath.Glob(filepath.Join(t.folder, "testdata", filepath.FromSlash(f), "*.json"))
 		if err != nil {
 			return nil, err
 		}
@@ -108,9 +108,9 @@ func (f file) each(add func(database, collection string)) {
 	for _, d := range f.InitialData {
 		add(d.Database, d.Collection)
 	}
-	for _, t := range f.Tests {
+	for _, test := range f.Tests {
 		var ends []outcome // the older format has a document there
-		if json.Unmarshal(t.Outcome, &ends) != nil {
+		if json.Unmarshal(test.Outcome, &ends) != nil {
 			continue
 		}
 		for _, one := range ends {

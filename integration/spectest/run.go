@@ -1,15 +1,11 @@
 package spectest
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -26,12 +22,12 @@ const (
 // Results holds the outcome of each case by the name of its test.
 type Results map[string]string
 
-// Selection selects tests: by their package, and by a pattern as go test -run takes it.
+// Selection selects tests: by the folder of their package, and by a pattern as go test -run takes it.
 type Selection struct{ Package, Run string }
 
 // All selects the tests of all suites.
 var All = []Selection{
-	{"unified", `^TestUnifiedSpec$/^(crud|transactions|sessions|retryable-writes|collection-management|change-streams)$`},
+	{unified, `^TestUnifiedSpec$/^(crud|transactions|sessions|retryable-writes|collection-management|change-streams)$`},
 	{"", `^(TestCrudSpec|TestRetryableWritesSpec)$`},
 	{"", `^TestUnifiedSpecs$/^(transactions|convenient-transactions|retryable-reads)$`},
 }
@@ -65,14 +61,13 @@ func Suite(name string) string {
 // so they run again without the one that panicked.
 const mostPanics = 5
 
-// Run runs the selected tests of the driver's module against a connection string. said gets what the tests
-// print.
-func Run(ctx context.Context, folder, uri string, what []Selection, said *bytes.Buffer) (Results, error) {
+// Run runs selected tests against a connection string. said gets what they print.
+func (t *Tests) Run(ctx context.Context, uri string, what []Selection, said *bytes.Buffer) (Results, error) {
 	all := Results{}
 	for _, s := range what {
 		var skip []string
 		for panics := 0; ; panics++ {
-			got, panicked, err := runOnce(ctx, folder, uri, s, skip, said)
+			got, panicked, err := t.runOnce(ctx, uri, s, skip, said)
 			if err != nil {
 				return nil, err
 			}
@@ -94,51 +89,41 @@ func Run(ctx context.Context, folder, uri string, what []Selection, said *bytes.
 	return leaves(all), nil
 }
 
-// event is one line of go test -json.
-type event struct{ Action, Test, Output string }
+// Lines of a test program that go test -json reads. The mark before them is not in the output of a test.
+var (
+	ended = regexp.MustCompile(`\x16 *--- (PASS|FAIL|SKIP): (.+) \([0-9.]+s\)\n`)
+	begun = regexp.MustCompile(`\x16=== RUN   (.+)\n`)
+	broke = regexp.MustCompile(`(?m)^\x16?panic: `)
+)
 
-func runOnce(ctx context.Context, folder, uri string, what Selection, skip []string, said *bytes.Buffer) (got Results, panicked string, err error) {
-	args := []string{"test", "-mod=readonly", "-count=1", "-timeout=60m", "-json", "-run", what.Run}
+func (t *Tests) runOnce(ctx context.Context, uri string, what Selection, skip []string, said *bytes.Buffer) (got Results, panicked string, err error) {
+	args := []string{"-test.v=test2json", "-test.timeout=60m", "-test.run=" + what.Run}
 	if len(skip) > 0 {
-		args = append(args, "-skip", strings.Join(skip, "|"))
+		args = append(args, "-test.skip="+strings.Join(skip, "|"))
 	}
-	cmd := exec.CommandContext(ctx, "go", append(args, "./"+filepath.ToSlash(filepath.Join("mongo/integration", what.Package)))...)
-	cmd.Dir = folder
-	cmd.Env = append(os.Environ(), "MONGODB_URI="+uri, "GOWORK=off")
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
+	out, err := t.command(ctx, what.Package, uri, args...).CombinedOutput()
+	said.Write(out)
 	var exit *exec.ExitError
 	if err != nil && (!errors.As(err, &exit) || ctx.Err() != nil) {
 		return nil, "", fmt.Errorf("run the specification tests: %w", errors.Join(err, ctx.Err()))
 	}
-	got, started := Results{}, ""
-	in := bufio.NewScanner(bytes.NewReader(out))
-	in.Buffer(nil, len(out)+1)
-	for in.Scan() {
-		var e event
-		if json.Unmarshal(in.Bytes(), &e) != nil {
-			continue
-		}
-		switch e.Action {
-		case "run":
-			started = e.Test
-		case Passed, Failed, Skipped:
-			if e.Test != "" {
-				got[e.Test] = e.Action
-			}
-		case "output":
-			said.WriteString(e.Output)
-			if strings.HasPrefix(e.Output, "panic: ") && e.Test != "" {
-				panicked = started
-			}
-		}
+	got = Results{}
+	for _, m := range ended.FindAllSubmatch(out, -1) {
+		got[string(m[2])] = strings.ToLower(string(m[1]))
 	}
 	if len(got) == 0 {
-		return nil, "", fmt.Errorf("no specification test ran: %v\n%s%s", err, stderr.Bytes(), tail(out))
+		return nil, "", fmt.Errorf("no specification test ran: %v\n%s", err, out[max(0, len(out)-endOfOutput):])
+	}
+	if at := broke.FindIndex(out); at != nil {
+		if before := begun.FindAllSubmatch(out[:at[0]], -1); len(before) > 0 {
+			panicked = string(before[len(before)-1][1])
+		}
 	}
 	return got, panicked, nil
 }
+
+// endOfOutput is the length of the end of an output in an error.
+const endOfOutput = 2000
 
 // exactly returns the pattern for one test. go test compares each part of a name between slashes.
 func exactly(name string) string {
@@ -147,12 +132,6 @@ func exactly(name string) string {
 		parts[i] = "^" + regexp.QuoteMeta(p) + "$"
 	}
 	return strings.Join(parts, "/")
-}
-
-// tail returns the end of an output.
-func tail(out []byte) []byte {
-	const most = 2000
-	return out[max(0, len(out)-most):]
 }
 
 // leaves leaves out the tests that only contain others, and what belongs to no suite.

@@ -3,8 +3,10 @@ package spectest_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,17 +16,17 @@ import (
 	"dbcontroller.dev/internal/proxy"
 )
 
-// fetch returns the folder of the driver's module.
-func fetch(ctx context.Context, t *testing.T) string {
+// build builds the driver's tests.
+func build(ctx context.Context, t *testing.T) *spectest.Tests {
 	t.Helper()
-	folder, err := spectest.Fetch(ctx)
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skip("the driver's module with the specifications cannot be had:", err)
+	tests, err := spectest.Build(ctx, t.TempDir())
+	switch {
+	case errors.Is(err, spectest.ErrNoModule) && os.Getenv("CI") == "":
+		t.Skip("the drivers' specifications cannot be had:", err)
+	case err != nil:
+		t.Fatal(err)
 	}
-	return folder
+	return tests
 }
 
 func start(ctx context.Context, t *testing.T, o localmongo.Options) string {
@@ -80,9 +82,9 @@ func startProxies(ctx context.Context, t *testing.T, uri string, deployments []p
 }
 
 // deployAll makes a deployment for each database of the tests.
-func deployAll(t *testing.T, folder, uri string, cases spectest.Results) (out []proxy.Deployment) {
+func deployAll(t *testing.T, tests *spectest.Tests, uri string, cases spectest.Results) (out []proxy.Deployment) {
 	t.Helper()
-	all, err := spectest.Collections(folder, cases)
+	all, err := tests.Collections(cases)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,12 +96,15 @@ func deployAll(t *testing.T, folder, uri string, cases spectest.Results) (out []
 	return out
 }
 
-func run(ctx context.Context, t *testing.T, folder, uri string, what []spectest.Selection) spectest.Results {
+// run runs tests. What they print goes into the folder that DBCONTROLLER_SPEC_OUTPUT names.
+func run(ctx context.Context, t *testing.T, tests *spectest.Tests, uri string, what []spectest.Selection) spectest.Results {
 	t.Helper()
 	var said bytes.Buffer
-	got, err := spectest.Run(ctx, folder, uri, what, &said)
-	if os.Getenv("SPECOUT") != "" {
-		_ = os.WriteFile(os.Getenv("SPECOUT")+strings.ReplaceAll(t.Name(), "/", "_"), said.Bytes(), 0o600)
+	got, err := tests.Run(ctx, uri, what, &said)
+	if folder := os.Getenv("DBCONTROLLER_SPEC_OUTPUT"); folder != "" {
+		if err := os.WriteFile(filepath.Join(folder, strings.ReplaceAll(t.Name(), "/", "-")), said.Bytes(), 0o600); err != nil {
+			t.Error(err)
+		}
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -119,14 +124,14 @@ var bounded = []spectest.Selection{
 func TestThroughProxy(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	folder := fetch(ctx, t)
+	tests := build(ctx, t)
 	all, err := spectest.Read(results)
 	if err != nil {
 		t.Fatal(err)
 	}
 	uri := start(ctx, t, localmongo.Options{})
-	uri = startProxies(ctx, t, uri, deployAll(t, folder, uri, all[spectest.Fixed]))
-	all[spectest.Moving] = run(ctx, t, folder, uri, bounded)
+	uri = startProxies(ctx, t, uri, deployAll(t, tests, uri, all[spectest.Fixed]))
+	all[spectest.Moving] = run(ctx, t, tests, uri, bounded)
 	if n := len(all[spectest.Moving]); n < 400 {
 		t.Errorf("%d cases ran, and there are more", n)
 	}
@@ -142,7 +147,7 @@ func TestInFull(t *testing.T) {
 	if len(forms) == 0 {
 		t.Skip("it takes a quarter of an hour: run 'make spec'")
 	}
-	folder := fetch(t.Context(), t)
+	tests := build(t.Context(), t)
 	all, err := spectest.Read(results)
 	if err != nil {
 		t.Fatal(err)
@@ -159,9 +164,9 @@ func TestInFull(t *testing.T) {
 			case spectest.Fixed:
 				uri = startProxies(ctx, t, uri, nil)
 			case spectest.Moving:
-				uri = startProxies(ctx, t, uri, deployAll(t, folder, uri, all[spectest.Fixed]))
+				uri = startProxies(ctx, t, uri, deployAll(t, tests, uri, all[spectest.Fixed]))
 			}
-			all[form] = run(ctx, t, folder, uri, spectest.All)
+			all[form] = run(ctx, t, tests, uri, spectest.All)
 		})
 	}
 	if err := spectest.Write(results, all); err != nil {

@@ -491,6 +491,9 @@ func TestHostileLogins(t *testing.T) {
 	early = start()
 	call(t, conn, `{"hello":1,"speculativeAuthenticate":{"saslStart":1,"mechanism":"SCRAM-SHA-256","payload":`+blob("n,,n=ann,r=abc")+`,"db":"admin"},"$db":"admin"}`)
 	check("between another one", goOn(1, early), codeAuthenticationFailed)
+	early = start()
+	check("a start that is refused", call(t, conn, `{"saslStart":1,"mechanism":"PLAIN","payload":`+blob("x")+`,"$db":"$external"}`), codeMechanismUnavailable)
+	check("after a start that was refused", goOn(1, early), codeProtocol)
 	for _, payload := range []string{`"!"`, `7`, `null`, `{}`, `[]`} {
 		check(payload, call(t, conn, `{"saslStart":1,"mechanism":"SCRAM-SHA-256","payload":`+payload+`,"$db":"admin"}`), codeProtocol)
 	}

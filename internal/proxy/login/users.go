@@ -92,7 +92,14 @@ type Users struct {
 // Account names a user and the file of its verifier.
 type Account struct{ Database, Name, File string }
 
-// Open reads the verifiers of all accounts. A file that is missing or wrong is an error.
+// FileError means that a verifier is missing or wrong. An operator must correct it.
+type FileError struct{ err error }
+
+func (e *FileError) Error() string { return e.err.Error() }
+
+func (e *FileError) Unwrap() error { return e.err }
+
+// Open reads the verifiers of all accounts. A file that is missing or wrong is a *FileError.
 func Open(accounts []Account, log *zap.Logger) (*Users, error) {
 	us := &Users{secret: make([]byte, 32), of: map[[2]string]*User{}}
 	if _, err := rand.Read(us.secret); err != nil {
@@ -112,7 +119,7 @@ func Open(accounts []Account, log *zap.Logger) (*Users, error) {
 		}
 		var err error
 		if u.read, err = watchedfile.Open("verifier of "+u.String(), log, parse, watchedfile.Secret(a.File)); err != nil {
-			return nil, err
+			return nil, &FileError{err}
 		}
 		u.last = u.read.Get()
 		us.order = append(us.order, u)

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/internal/program/process"
 	"dbcontroller.dev/internal/proxy"
+	"dbcontroller.dev/internal/proxy/login"
 )
 
 func proxyCommand() *cobra.Command {
@@ -79,6 +81,10 @@ func runProxy(ctx context.Context, cfg config.Proxy, log *zap.Logger) error {
 	p, err := proxy.New(ctx, out)
 	if err != nil {
 		_ = listener.Close()
+		var wrong *login.FileError
+		if errors.As(err, &wrong) {
+			return failed(exitUsage, err)
+		}
 		return err
 	}
 	g, serving := errgroup.WithContext(ctx)

@@ -67,3 +67,39 @@ func TestVerifier(t *testing.T) {
 		}
 	}
 }
+
+// TestWrongVerifier: a proxy does not start with a verifier that is missing or wrong, and says which one it is.
+func TestWrongVerifier(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	config, verifier := filepath.Join(dir, "proxy.yaml"), filepath.Join(dir, "shop.json")
+	password := filepath.Join(dir, "password")
+	for file, text := range map[string]string{password: "hunter2", config: `
+listen: 127.0.0.1:0
+upstream: mongodb://127.0.0.1:1/
+users: [{name: shop, verifier: shop.json, login: {password: "$(file:` + password + `)"}}]
+deployments:
+- application: shop-proxy
+  controllers: ["127.0.0.1:1"]
+  database: shop
+  collections: {orders: orders}
+  uris: {v1: "mongodb://127.0.0.1:1/"}
+`} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct{ text, want string }{
+		{"", "verifier of shop@admin: stat " + verifier}, {"hunter2", "verifier of shop@admin: " + verifier + ": not JSON"},
+	} {
+		if tc.text != "" {
+			if err := os.WriteFile(verifier, []byte(tc.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, _, err := run(t, "proxy", "--config", config)
+		if err == nil || exitOf(err) != exitUsage || !strings.HasPrefix(err.Error(), tc.want) || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v, exit %d, want %s", err, exitOf(err), tc.want)
+		}
+	}
+}

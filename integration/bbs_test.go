@@ -166,7 +166,7 @@ const steady = "steady"
 func (b *scheduling) switchTo(ctx context.Context, version string) (crash string) {
 	b.t.Helper()
 	runsSteady := func(id string) bool {
-		return slices.ContainsFunc(b.cells[id].Runs(), func(c cell.Container) bool { return c.Name == converge.Name(steady, 0) })
+		return slices.ContainsFunc(b.cells[id].Runs(), func(c cell.Container) bool { return c.Name == converge.IndexName(steady, 0) })
 	}
 	b.await1(ctx, "the steady process runs", func() error {
 		for id := range b.cells {
@@ -207,7 +207,7 @@ func (b *scheduling) say(ctx context.Context) {
 	b.t.Helper()
 	api, _ := b.servers[0].addresses()
 	client := bbsv1connect.NewActualLRPServiceClient(b.http, "http://"+api)
-	name := converge.Name(steady, 0)
+	name := converge.IndexName(steady, 0)
 	if _, err := client.FailActualLRP(ctx, connect.NewRequest(&bbsv1.FailActualLRPRequest{Name: name, PlacementError: "no room"})); connect.CodeOf(err) != connect.CodeFailedPrecondition {
 		b.t.Errorf("that nobody takes what runs is answered with %v", err)
 	}
@@ -260,10 +260,10 @@ func (b *scheduling) converged(ctx context.Context, rolled string) error {
 	want := map[string]string{}
 	for _, p := range desired.Msg.GetDesiredLrps() {
 		for i := range int(p.Instances) {
-			want[converge.Name(p.ProcessGuid, i)] = p.GetDefinition().GetLogGuid()
+			want[converge.IndexName(p.ProcessGuid, i)] = p.GetDefinition().GetLogGuid()
 		}
 	}
-	if want[converge.Name(rolled, 1)] != "two" {
+	if want[converge.IndexName(rolled, 1)] != "two" {
 		return fmt.Errorf("%s is not what v2 has made of it: %v", rolled, want)
 	}
 	census := cell.Census(b.all()...)

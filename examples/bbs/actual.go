@@ -3,12 +3,14 @@ package bbs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
+	"dbcontroller.dev/apiversion"
 	"dbcontroller.dev/examples/bbs/converge"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/resource"
@@ -19,36 +21,43 @@ import (
 // the message of one index, C the message of a cell. Cells report the same in both versions, and
 // package converge decides on both alike.
 type instances[G, C proto.Message] struct {
-	store vrunner.Store
-	table *resource.Table[G]
-	cells *resource.Table[C]
-	forms forms[G, C]
+	store     vrunner.Store
+	table     *resource.Table[G]
+	cells     *resource.Table[C]
+	processes processes
+	forms     forms[G, C]
 }
 
 // forms converts between a version's messages and the types of converge.
 type forms[G, C proto.Message] struct {
 	slot    func(G) converge.Slot
 	set     func(G, converge.Slot)
-	group   func(name, guid string, index int) G
-	request func(name string) proto.Message // any request that names an index
+	group   func(guid string, k converge.Key) G
+	request func(name string) proto.Message // any request that names a slot
 	cell    func(id string) C
 	seen    func(C, time.Time)
 	seenAt  func(C) (id string, at time.Time)
 }
 
-func newInstances[G, C proto.Message](store vrunner.Store, f forms[G, C]) instances[G, C] {
+func newInstances[G, C proto.Message](store vrunner.Store, p processes, f forms[G, C]) instances[G, C] {
 	return instances[G, C]{
-		store: store, forms: f,
-		table: resource.New(store, resource.Config[G]{Kind: KindActualLRPs, Pattern: converge.NamePattern, MaxID: maxName}),
+		store: store, processes: p, forms: f,
+		// The last id has the index and the definition.
+		table: resource.New(store, resource.Config[G]{Kind: KindActualLRPs, Pattern: converge.NamePattern, MaxID: maxName + 16}),
 		cells: resource.New(store, resource.Config[C]{Kind: KindCells, Pattern: "{cell_id}", NameField: "cell_id", MaxID: maxName}),
 	}
 }
 
 // change applies a report of a cell or a client to one instance.
-func (in instances[G, C]) change(ctx context.Context, req proto.Message, say func(*converge.Slot) error) (G, error) {
+func (in instances[G, C]) change(ctx context.Context, req ofSlot, say func(*converge.Slot) error) (G, error) {
+	name, err := in.resolve(ctx, req)
+	if err != nil {
+		var none G
+		return none, err
+	}
 	// Change repeats the function if another writer comes first, so each report applies to the
 	// newest state.
-	return in.table.Change(ctx, req, func(g G) error {
+	return in.table.Change(ctx, in.forms.request(name), func(g G) error {
 		s := in.forms.slot(g)
 		if err := say(&s); err != nil {
 			return connect.NewError(connect.CodeFailedPrecondition, err)
@@ -56,6 +65,19 @@ func (in instances[G, C]) change(ctx context.Context, req proto.Message, say fun
 		in.set(g, s)
 		return nil
 	})
+}
+
+// slot decodes a slot from its record.
+func (in instances[G, C]) slot(rec record.Record) (guid string, k converge.Key, s converge.Slot, err error) {
+	name, _ := rec.Key.Name() // List returns records with names only
+	if guid, k, err = converge.SplitName(name); err != nil {
+		return "", k, s, fmt.Errorf("%w: %w", apiversion.ErrStored, err)
+	}
+	g, err := in.table.Decode(rec)
+	if err != nil {
+		return guid, k, s, err
+	}
+	return guid, k, in.forms.slot(g), nil
 }
 
 // set writes a slot to its message, and gives a new instance its placement.
@@ -72,7 +94,7 @@ func (in instances[G, C]) set(g G, s converge.Slot) {
 
 // onCell is a request about an instance on a cell.
 type onCell interface {
-	proto.Message
+	ofSlot
 	GetInstanceGuid() string
 	GetCellId() string
 }
@@ -124,13 +146,13 @@ func (in instances[G, C]) crash(ctx context.Context, req interface {
 }
 
 func (in instances[G, C]) fail(ctx context.Context, req interface {
-	proto.Message
+	ofSlot
 	GetPlacementError() string
 }) (G, error) {
 	return in.change(ctx, req, func(s *converge.Slot) error { return s.Fail(bounded(req.GetPlacementError())) })
 }
 
-func (in instances[G, C]) retire(ctx context.Context, req proto.Message) (G, error) {
+func (in instances[G, C]) retire(ctx context.Context, req ofSlot) (G, error) {
 	return in.change(ctx, req, func(s *converge.Slot) error {
 		s.RetireInstance()
 		return nil

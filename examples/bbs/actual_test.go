@@ -29,8 +29,8 @@ type actuals struct {
 func actualsOver(t testing.TB) (v1, v2 actuals) {
 	t.Helper()
 	s1, s2 := sampletest.New(t, kindsV1...), sampletest.New(t, kindsV2...)
-	return actuals{apiOf(inprocess.Client(StackV1(s1, s2)), "http://bbs"), newReconciler(newInstancesV1(s1), processesV1(s1), 0).all},
-		actuals{apiOf(inprocess.Client(StackV2(s2)), "http://bbs"), newReconciler(newInstancesV2(s2), processesV2(s2), 0).all}
+	return actuals{apiOf(inprocess.Client(StackV1(s1, s2)), "http://bbs"), newReconciler(newInstancesV1(s1), 0).all},
+		actuals{apiOf(inprocess.Client(StackV2(s2)), "http://bbs"), newReconciler(newInstancesV2(s2), 0).all}
 }
 
 // word is what a client of v1 says of an instance.
@@ -120,7 +120,7 @@ func TestSameInstances(t *testing.T) {
 			},
 			"say": func(rt *rapid.T) {
 				w := rapid.SampledFrom(words).Draw(rt, "word")
-				name := rapid.SampledFrom([]string{converge.Name("p", 0), converge.Name("p", 0), converge.Name("p", 1), converge.Name("q", 0), "p/0"}).Draw(rt, "name")
+				name := rapid.SampledFrom([]string{converge.IndexName("p", 0), converge.IndexName("p", 0), converge.IndexName("p", 1), converge.IndexName("q", 0), "p/0"}).Draw(rt, "name")
 				guid, cell := rapid.SampledFrom([]string{"g", "h", ""}).Draw(rt, "guid"), rapid.SampledFrom([]string{"c", "c", "d", "a/b"}).Draw(rt, "cell")
 				both(w.name+" "+name, func(a actuals) string {
 					res, err := w.say(ctx, a, name, guid, cell)
@@ -176,7 +176,7 @@ func TestWordsAfterWords(t *testing.T) {
 						word
 						cell string
 					}{{first, "c"}, {second, cell}} {
-						res, err := s.say(t.Context(), a, converge.Name("p", 0), "guid of "+s.cell, s.cell)
+						res, err := s.say(t.Context(), a, converge.IndexName("p", 0), "guid of "+s.cell, s.cell)
 						switch {
 						case err == nil:
 							said[spoken{s.name, "answered"}] = true
@@ -268,7 +268,7 @@ func TestWatchInstances(t *testing.T) {
 			t.Fatal(err)
 		}
 		want("PUT processes/p/instances/0 UNCLAIMED")
-		if _, err := words[1].say(ctx, a, converge.Name("p", 0), "g", "c"); err != nil {
+		if _, err := words[1].say(ctx, a, converge.IndexName("p", 0), "g", "c"); err != nil {
 			t.Fatal(err)
 		}
 		want("PUT processes/p/instances/0 RUNNING")
@@ -277,7 +277,7 @@ func TestWatchInstances(t *testing.T) {
 			t.Fatal(err)
 		}
 		want("PUT processes/p/instances/0 RUNNING")
-		if _, err := words[4].say(ctx, a, converge.Name("p", 0), "g", "c"); err != nil {
+		if _, err := words[4].say(ctx, a, converge.IndexName("p", 0), "g", "c"); err != nil {
 			t.Fatal(err)
 		}
 		want("PUT processes/p/instances/0 ")

@@ -19,10 +19,10 @@ import (
 type instancesV1 = instances[*bbsv1.ActualLRPGroup, *bbsv1.Cell]
 
 func newInstancesV1(store vrunner.Store) instancesV1 {
-	return newInstances(store, forms[*bbsv1.ActualLRPGroup, *bbsv1.Cell]{
+	return newInstances(store, processesV1(store), forms[*bbsv1.ActualLRPGroup, *bbsv1.Cell]{
 		slot: slotV1, set: setSlotV1,
-		group: func(name, guid string, index int) *bbsv1.ActualLRPGroup {
-			return &bbsv1.ActualLRPGroup{Name: name, ProcessGuid: guid, Index: int32(index)} //nolint:gosec // index is below maxInstances
+		group: func(guid string, k converge.Key) *bbsv1.ActualLRPGroup {
+			return &bbsv1.ActualLRPGroup{Name: converge.Name(guid, k), ProcessGuid: guid, Index: int32(k.Index), DefinitionId: definitionName(guid, k.Definition)} //nolint:gosec // index is below maxInstances
 		},
 		request: func(name string) proto.Message { return &bbsv1.RetireActualLRPRequest{Name: name} },
 		cell:    func(id string) *bbsv1.Cell { return &bbsv1.Cell{CellId: id} },
@@ -31,17 +31,16 @@ func newInstancesV1(store vrunner.Store) instancesV1 {
 	})
 }
 
-// slotV1 reads the slot of one index from v1 data. The only definition of a process has the id of
-// the process.
+// slotV1 reads a slot from v1 data.
 func slotV1(g *bbsv1.ActualLRPGroup) converge.Slot {
 	read := func(i *bbsv1.ActualLRP) *converge.Instance {
 		if i == nil {
 			return nil
 		}
 		return &converge.Instance{
-			Placement: i.Placement, GUID: i.InstanceGuid, Cell: i.CellId, State: converge.State(i.State), Definition: g.ProcessGuid, Epoch: i.Epoch,
+			Placement: i.Placement, GUID: i.InstanceGuid, Cell: i.CellId, State: converge.State(i.State), Epoch: i.Epoch,
 			Wanted: timeOf(i.WantedMs), Since: timeOf(i.SinceMs), Crashes: i.CrashCount, CrashReason: i.CrashReason,
-			PlacementError: i.PlacementError, Retire: i.Retire,
+			PlacementError: i.PlacementError, Retire: i.Retire, GivenUp: i.GivenUp,
 		}
 	}
 	return converge.Slot{Instance: read(g.Instance), Evacuating: read(g.Evacuating)}
@@ -55,7 +54,7 @@ func setSlotV1(g *bbsv1.ActualLRPGroup, s converge.Slot) {
 		return &bbsv1.ActualLRP{
 			Placement: i.Placement, InstanceGuid: i.GUID, CellId: i.Cell, State: string(i.State), Epoch: i.Epoch,
 			WantedMs: millisOf(i.Wanted), SinceMs: millisOf(i.Since), CrashCount: i.Crashes, CrashReason: i.CrashReason,
-			PlacementError: i.PlacementError, Retire: i.Retire,
+			PlacementError: i.PlacementError, Retire: i.Retire, GivenUp: i.GivenUp,
 		}
 	}
 	g.Instance, g.Evacuating = write(s.Instance), write(s.Evacuating)
@@ -71,7 +70,12 @@ type actualsV1 struct {
 func ActualsV1(store vrunner.Store, opts ...connect.HandlerOption) (string, http.Handler) {
 	in := newInstancesV1(store)
 	_, own := bbsv1connect.NewActualLRPServiceHandler(actualsV1{in: in}, opts...)
-	return resource.NewHandler(resource.Service{Descriptor: actualServiceV1, Tables: []resource.Standard{in.table}, Own: own, Options: opts})
+	return resource.NewHandler(resource.Service{Descriptor: actualServiceV1, Tables: []resource.Standard{in.table}, Own: own, Except: []string{"GetActualLRPGroup"}, Options: opts})
+}
+
+func (a actualsV1) GetActualLRPGroup(ctx context.Context, req *connect.Request[bbsv1.GetActualLRPGroupRequest]) (*connect.Response[bbsv1.GetActualLRPGroupResponse], error) {
+	g, err := a.in.get(ctx, req.Msg)
+	return apiversion.Respond(&bbsv1.GetActualLRPGroupResponse{ActualLrpGroup: g}, err)
 }
 
 func (a actualsV1) ClaimActualLRP(ctx context.Context, req *connect.Request[bbsv1.ClaimActualLRPRequest]) (*connect.Response[bbsv1.ActualLRPGroup], error) {

@@ -19,10 +19,10 @@ import (
 type instancesV2 = instances[*bbsv2.ActualLRP, *bbsv2.Cell]
 
 func newInstancesV2(store vrunner.Store) instancesV2 {
-	return newInstances(store, forms[*bbsv2.ActualLRP, *bbsv2.Cell]{
+	return newInstances(store, processesV2(store), forms[*bbsv2.ActualLRP, *bbsv2.Cell]{
 		slot: slotV2, set: setSlotV2,
-		group: func(name, guid string, index int) *bbsv2.ActualLRP {
-			return &bbsv2.ActualLRP{Name: name, ProcessGuid: guid, Index: int32(index)} //nolint:gosec // index is below maxInstances
+		group: func(guid string, k converge.Key) *bbsv2.ActualLRP {
+			return &bbsv2.ActualLRP{Name: converge.Name(guid, k), ProcessGuid: guid, Index: int32(k.Index), DefinitionId: k.Definition} //nolint:gosec // index is below maxInstances
 		},
 		request: func(name string) proto.Message { return &bbsv2.RetireActualLRPRequest{Name: name} },
 		cell:    func(id string) *bbsv2.Cell { return &bbsv2.Cell{CellId: id} },
@@ -31,16 +31,16 @@ func newInstancesV2(store vrunner.Store) instancesV2 {
 	})
 }
 
-// slotV2 reads the slot of one index from v2 data.
+// slotV2 reads a slot from v2 data.
 func slotV2(g *bbsv2.ActualLRP) converge.Slot {
 	read := func(i *bbsv2.Instance) *converge.Instance {
 		if i == nil {
 			return nil
 		}
 		return &converge.Instance{
-			Placement: i.Placement, GUID: i.InstanceGuid, Cell: i.CellId, State: converge.State(i.State), Definition: i.DefinitionId, Epoch: i.Epoch,
+			Placement: i.Placement, GUID: i.InstanceGuid, Cell: i.CellId, State: converge.State(i.State), Epoch: i.Epoch,
 			Wanted: timeOf(i.WantedMs), Since: timeOf(i.SinceMs), Crashes: i.CrashCount, CrashReason: i.CrashReason,
-			PlacementError: i.PlacementError, Retire: i.Retire,
+			PlacementError: i.PlacementError, Retire: i.Retire, GivenUp: i.GivenUp,
 		}
 	}
 	return converge.Slot{Instance: read(g.Instance), Evacuating: read(g.Evacuating)}
@@ -54,7 +54,7 @@ func setSlotV2(g *bbsv2.ActualLRP, s converge.Slot) {
 		return &bbsv2.Instance{
 			Placement: i.Placement, InstanceGuid: i.GUID, CellId: i.Cell, State: string(i.State), Epoch: i.Epoch,
 			WantedMs: millisOf(i.Wanted), SinceMs: millisOf(i.Since), CrashCount: i.Crashes, CrashReason: i.CrashReason,
-			PlacementError: i.PlacementError, Retire: i.Retire, DefinitionId: i.Definition,
+			PlacementError: i.PlacementError, Retire: i.Retire, GivenUp: i.GivenUp,
 		}
 	}
 	g.Instance, g.Evacuating = write(s.Instance), write(s.Evacuating)
@@ -70,7 +70,12 @@ type actualsV2 struct {
 func ActualsV2(store vrunner.Store, opts ...connect.HandlerOption) (string, http.Handler) {
 	in := newInstancesV2(store)
 	_, own := bbsv2connect.NewActualLRPServiceHandler(actualsV2{in: in}, opts...)
-	return resource.NewHandler(resource.Service{Descriptor: actualServiceV2, Tables: []resource.Standard{in.table}, Own: own, Options: opts})
+	return resource.NewHandler(resource.Service{Descriptor: actualServiceV2, Tables: []resource.Standard{in.table}, Own: own, Except: []string{"GetActualLRP"}, Options: opts})
+}
+
+func (a actualsV2) GetActualLRP(ctx context.Context, req *connect.Request[bbsv2.GetActualLRPRequest]) (*connect.Response[bbsv2.GetActualLRPResponse], error) {
+	g, err := a.in.get(ctx, req.Msg)
+	return apiversion.Respond(&bbsv2.GetActualLRPResponse{ActualLrp: g}, err)
 }
 
 func (a actualsV2) ClaimActualLRP(ctx context.Context, req *connect.Request[bbsv2.ClaimActualLRPRequest]) (*connect.Response[bbsv2.ActualLRP], error) {

@@ -109,7 +109,7 @@ func AuditedV2(v2 vrunner.Store, audit *Audit, opts ...connect.HandlerOption) ht
 	for i, table := range []*apiversion.Table{Table(), ActualTable()} {
 		path, native := nativesV2[i](v2, opts...)
 		mux.Handle(path, native)
-		mux.Handle(table.Path(), apiversion.NewHandler(table, promoting(native), o))
+		mux.Handle(table.Path(), apiversion.NewHandler(table, native, o))
 	}
 	return mux
 }

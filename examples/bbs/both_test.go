@@ -33,7 +33,7 @@ func TestBothVersionsAtOnce(t *testing.T) {
 	got := getV2(t, a, "p")
 	want := &bbsv2.LRPDeployment{
 		ProcessGuid: "p", Domain: "cf", Instances: made.Instances, Routes: made.Routes, Annotation: made.Annotation,
-		Definitions: map[string]*bbsv2.Definition{"p": definitionV2(made.Definition)}, ActiveDefinitionId: "p", HealthyDefinitionId: "p",
+		Definitions: map[string]*bbsv2.Definition{"p": definitionV2(made.Definition)}, ActiveDefinitionId: "p",
 		ModificationTag: &bbsv2.ModificationTag{Epoch: made.ModificationTag.Epoch},
 	}
 	if !proto.Equal(got, want) {
@@ -53,7 +53,7 @@ func TestBothVersionsAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made.ModificationTag.Index, made.Definition = 2, &bbsv1.Definition{Rootfs: "new"}
+	made.ModificationTag.Index, made.Definition, made.DefinitionId = 2, &bbsv1.Definition{Rootfs: "new"}, proto.String("next")
 	if got := getV1(t, a, "p"); !proto.Equal(got, made) {
 		t.Errorf("after v2 activated another definition v1 reads %v, want %v", got, made)
 	}
@@ -65,7 +65,7 @@ func TestBothVersionsAtOnce(t *testing.T) {
 		Epoch: act.Msg.GetLrpDeployment().GetModificationTag().GetEpoch(), Index: act.Msg.GetLrpDeployment().GetModificationTag().GetIndex(),
 	}})
 	after := getV2(t, a, "p")
-	if after.GetAnnotation() != "v1" || len(after.GetDefinitions()) != 2 || after.GetActiveDefinitionId() != "next" || after.GetHealthyDefinitionId() != "p" {
+	if after.GetAnnotation() != "v1" || len(after.GetDefinitions()) != 2 || after.GetActiveDefinitionId() != "next" || after.GetHealthyDefinitionId() != "" {
 		t.Errorf("after a change through v1, v2 reads %v", after)
 	}
 	expect(old, putV1(changed))

@@ -17,12 +17,13 @@ import (
 // data. A process is written in one transaction with all its definitions, and migrated in one with
 // all its instances as well. etcd allows 128 records in a transaction.
 const (
-	maxInstances   = 100       // of a process
-	maxName        = 256       // bytes of guids and definition ids
-	maxDefinitions = 100       // of a process
-	maxDefinition  = 128 << 10 // bytes of a definition, encoded
-	maxRoutes      = 128 << 10 // bytes of all routes
-	maxAnnotation  = 128 << 10 // bytes
+	maxInstances   = 100                       // of a process
+	maxName        = 256                       // bytes of guids and definition ids
+	maxDefinitions = 100                       // of a process
+	maxDefinition  = 128 << 10                 // bytes of a definition, encoded
+	maxRoutes      = 128 << 10                 // bytes of all routes
+	maxAnnotation  = 128 << 10                 // bytes
+	maxTimeout     = 366 * 24 * 60 * 60 * 1000 // milliseconds
 )
 
 // anyProcess stands for all processes in a list of instances, so no process may have this guid.
@@ -83,6 +84,8 @@ type identity interface {
 	GetInstances() int32
 	GetRoutes() map[string]string
 	GetAnnotation() string
+	GetRolloutTimeoutMs() int64
+	GetFallBackAfterMs() int64
 }
 
 // checkIdentity checks the shared fields of a new process.
@@ -96,11 +99,25 @@ func checkIdentity(p identity) error {
 	if p.GetDomain() == "" {
 		return listing.Invalid("domain", "is missing")
 	}
-	return checkMutable(p.GetInstances(), p.GetRoutes(), p.GetAnnotation())
+	return checkMutable(p, p.GetRoutes())
+}
+
+// mutable holds the fields that an update can also set, besides the routes.
+type mutable interface {
+	GetInstances() int32
+	GetAnnotation() string
+	GetRolloutTimeoutMs() int64
+	GetFallBackAfterMs() int64
 }
 
 // checkMutable checks the fields that an update can also set.
-func checkMutable(instances int32, routes map[string]string, annotation string) error {
+func checkMutable(m mutable, routes map[string]string) error {
+	instances, annotation := m.GetInstances(), m.GetAnnotation()
+	for field, ms := range map[string]int64{"rollout_timeout_ms": m.GetRolloutTimeoutMs(), "fall_back_after_ms": m.GetFallBackAfterMs()} {
+		if ms < 0 || ms > maxTimeout {
+			return listing.Invalid(field, "is %d, must be from 0 to %d", ms, int64(maxTimeout))
+		}
+	}
 	if instances < 0 || instances > maxInstances {
 		return listing.Invalid("instances", "is %d, must be from 0 to %d", instances, maxInstances)
 	}

@@ -21,20 +21,20 @@ const cellTimeout = 15 * time.Second
 // ControllerV1 returns the reconciler of v1. It starts, replaces and retires instances as package
 // converge decides: on each change, and for all processes after each period of length every.
 func ControllerV1(v1 vrunner.Store, every time.Duration) vrunner.Controller {
-	return newReconciler(newInstancesV1(v1), processesV1(v1), every).controller()
+	return newReconciler(newInstancesV1(v1), every).controller()
 }
 
 // ControllerV2 returns the reconciler of v2, which also decides on definitions.
 func ControllerV2(v2 vrunner.Store, every time.Duration) vrunner.Controller {
-	return newReconciler(newInstancesV2(v2), processesV2(v2), every).controller()
+	return newReconciler(newInstancesV2(v2), every).controller()
 }
 
 // processes reads the desired state of processes from one version's data.
 type processes struct {
 	kind string
-	// read decodes a process from its own record, without the Timeouts of v2.
+	// read decodes a process from its own record.
 	read func(record.Record) (guid string, p converge.Process, err error)
-	// find reads a process completely. It returns record.ErrNotFound if there is none.
+	// find reads a process. It returns record.ErrNotFound if there is none.
 	find func(ctx context.Context, guid string) (converge.Process, error)
 	// decide applies an action about definitions, if the process is still as in was.
 	decide func(ctx context.Context, guid string, was converge.Process, a converge.Action) error
@@ -43,13 +43,12 @@ type processes struct {
 // reconciler knows no more about a switch than a handler does. A switch ends its run, and the other
 // version's reconciler starts. That one finds all unfinished work in its own data.
 type reconciler[G, C proto.Message] struct {
-	in        instances[G, C]
-	processes processes
-	every     time.Duration
+	in    instances[G, C]
+	every time.Duration
 }
 
-func newReconciler[G, C proto.Message](in instances[G, C], p processes, every time.Duration) reconciler[G, C] {
-	return reconciler[G, C]{in, p, every}
+func newReconciler[G, C proto.Message](in instances[G, C], every time.Duration) reconciler[G, C] {
+	return reconciler[G, C]{in, every}
 }
 
 func (r reconciler[G, C]) controller() vrunner.Controller {
@@ -60,7 +59,7 @@ func (r reconciler[G, C]) controller() vrunner.Controller {
 // run checks all processes, and then follows changes until the next full check. Full checks are
 // needed because an expired timeout or a lost cell changes no record.
 func (r reconciler[G, C]) run(ctx context.Context) error {
-	changes, err := r.in.store.Changes(ctx, r.processes.kind, KindActualLRPs)
+	changes, err := r.in.store.Changes(ctx, r.in.processes.kind, KindActualLRPs)
 	if err != nil {
 		return err
 	}
@@ -133,18 +132,18 @@ func (r reconciler[G, C]) all(ctx context.Context) error {
 		unreadable = append(unreadable, err)
 		return nil
 	}
-	slots, broken := map[string]map[int]converge.Slot{}, map[string]bool{}
+	slots, broken := map[string]map[converge.Key]converge.Slot{}, map[string]bool{}
 	if err := eachRecord(ctx, r.in.store, KindActualLRPs, "", func(rec record.Record) error {
-		guid, index, slot, err := r.slot(rec)
+		guid, key, slot, err := r.in.slot(rec)
 		if err != nil {
 			// A process with an unreadable instance is left alone: Decide would place a second one.
 			broken[guid] = true
 			return skip(err)
 		}
 		if slots[guid] == nil {
-			slots[guid] = map[int]converge.Slot{}
+			slots[guid] = map[converge.Key]converge.Slot{}
 		}
-		slots[guid][index] = slot
+		slots[guid][key] = slot
 		return nil
 	}); err != nil {
 		return err
@@ -154,13 +153,12 @@ func (r reconciler[G, C]) all(ctx context.Context) error {
 	check := func(guid string, p converge.Process) {
 		p.Slots, p.Lost = slots[guid], lost
 		delete(slots, guid)
-		// Timeouts are nil here, so a due fallback always shows and leads to a complete read.
 		if !broken[guid] && len(converge.Decide(p, time.Now())) > 0 {
 			todo = append(todo, guid)
 		}
 	}
-	if err := eachRecord(ctx, r.in.store, r.processes.kind, "", func(rec record.Record) error {
-		guid, p, err := r.processes.read(rec)
+	if err := eachRecord(ctx, r.in.store, r.in.processes.kind, "", func(rec record.Record) error {
+		guid, p, err := r.in.processes.read(rec)
 		if err != nil {
 			// Without its process these instances would look deleted, and be retired.
 			name, _ := rec.Key.Name()
@@ -186,15 +184,15 @@ func (r reconciler[G, C]) all(ctx context.Context) error {
 // one reconciles a single process. Each write is conditional on the data that Decide saw. If
 // another writer was faster, the write fails, and that writer's change triggers the next attempt.
 func (r reconciler[G, C]) one(ctx context.Context, guid string, lost map[string]bool) error {
-	p, err := r.processes.find(ctx, guid)
+	p, err := r.in.processes.find(ctx, guid)
 	if err != nil && !errors.Is(err, record.ErrNotFound) {
 		return err
 	}
-	p.Slots, p.Lost = map[int]converge.Slot{}, lost
-	recs := map[int]record.Record{}
+	p.Slots, p.Lost = map[converge.Key]converge.Slot{}, lost
+	recs := map[converge.Key]record.Record{}
 	if err := eachRecord(ctx, r.in.store, KindActualLRPs, converge.NamesOf(guid), func(rec record.Record) error {
-		_, index, slot, err := r.slot(rec)
-		p.Slots[index], recs[index] = slot, rec
+		_, key, slot, err := r.in.slot(rec)
+		p.Slots[key], recs[key] = slot, rec
 		return err
 	}); err != nil {
 		return err
@@ -204,18 +202,18 @@ func (r reconciler[G, C]) one(ctx context.Context, guid string, lost map[string]
 		switch a.Op {
 		// These change the process's own record, and only v2 has them.
 		case converge.Heal, converge.FallBack, converge.Prune:
-			err = r.processes.decide(ctx, guid, p, a)
+			err = r.in.processes.decide(ctx, guid, p, a)
 		case converge.Delete:
 			// The slot must still be as it was read. A cell may have reported meanwhile.
-			rec := recs[a.Index]
+			rec := recs[a.Key]
 			err = r.in.store.Write(ctx, []record.Mutation{{Kind: KindActualLRPs, Key: rec.Key, Match: record.MatchDoc(rec.Doc)}})
 		default:
-			_, there := recs[a.Index]
+			_, there := recs[a.Key]
 			err = r.put(ctx, guid, a, there)
 		}
 		// The change of the faster writer brings the process back here.
 		if err != nil && !overtaken(err) {
-			return fmt.Errorf("%s %s: %w", a.Op, converge.Name(guid, a.Index), err)
+			return fmt.Errorf("%s %s: %w", a.Op, converge.Name(guid, a.Key), err)
 		}
 	}
 	return nil
@@ -230,15 +228,14 @@ var errOvertaken = errors.New("it has changed since it was decided on")
 
 // put applies an action to a slot.
 func (r reconciler[G, C]) put(ctx context.Context, guid string, a converge.Action, there bool) error {
-	name := converge.Name(guid, a.Index)
 	// An insert fails if another writer has created the slot meanwhile.
 	if !there {
-		g := r.in.forms.group(name, guid, a.Index)
+		g := r.in.forms.group(guid, a.Key)
 		r.in.set(g, a.Slot)
 		_, err := r.in.table.Insert(ctx, g)
 		return err
 	}
-	_, err := r.in.table.Change(ctx, r.in.forms.request(name), func(g G) error {
+	_, err := r.in.table.Change(ctx, r.in.forms.request(converge.Name(guid, a.Key)), func(g G) error {
 		// A cell may have reported since. Its report must not be overwritten by an older decision.
 		if !r.in.forms.slot(g).Equal(a.Was) {
 			return errOvertaken
@@ -247,18 +244,6 @@ func (r reconciler[G, C]) put(ctx context.Context, guid string, a converge.Actio
 		return nil
 	})
 	return err
-}
-
-func (r reconciler[G, C]) slot(rec record.Record) (guid string, index int, s converge.Slot, err error) {
-	name, _ := rec.Key.Name() // List returns records with names only
-	if guid, index, err = converge.SplitName(name); err != nil {
-		return "", 0, s, fmt.Errorf("%w: %w", apiversion.ErrStored, err)
-	}
-	g, err := r.in.table.Decode(rec)
-	if err != nil {
-		return guid, index, s, err
-	}
-	return guid, index, r.in.forms.slot(g), nil
 }
 
 // lost returns the cells whose last report is older than cellTimeout. A cell without any report is

@@ -105,9 +105,9 @@ func (s *scheduler) runs(logGUID string, instances map[string]int) {
 	for guid, n := range instances {
 		total += n
 		for i := range n {
-			on := census[converge.Name(guid, i)]
+			on := census[converge.IndexName(guid, i)]
 			if len(on) != 1 || on[0].LogGUID != logGUID {
-				s.t.Errorf("%s runs as %v, want once with %q", converge.Name(guid, i), on, logGUID)
+				s.t.Errorf("%s runs as %v, want once with %q", converge.IndexName(guid, i), on, logGUID)
 			}
 		}
 	}
@@ -119,7 +119,7 @@ func (s *scheduler) runs(logGUID string, instances map[string]int) {
 		s.t.Fatal(err)
 	}
 	for _, g := range res.Msg.GetActualLrpGroups() {
-		if on := census[g.Name]; len(on) != 1 || on[0].GUID != g.GetInstance().GetInstanceGuid() || g.GetInstance().GetState() != "RUNNING" || g.Evacuating != nil {
+		if on := census[converge.IndexName(g.ProcessGuid, int(g.Index))]; len(on) != 1 || on[0].GUID != g.GetInstance().GetInstanceGuid() || g.GetInstance().GetState() != "RUNNING" || g.Evacuating != nil {
 			s.t.Errorf("%v is there, %v runs", g, on)
 		}
 	}
@@ -172,13 +172,13 @@ func TestCells(t *testing.T) {
 		}
 
 		// An instance that a client has stopped is started anew.
-		was := cell.Census(s.cells["c1"], s.cells["c3"])[converge.Name("b", 2)]
-		if _, err := s.actualV1.RetireActualLRP(s.t.Context(), connect.NewRequest(&bbsv1.RetireActualLRPRequest{Name: converge.Name("b", 2)})); err != nil {
+		was := cell.Census(s.cells["c1"], s.cells["c3"])[converge.IndexName("b", 2)]
+		if _, err := s.actualV1.RetireActualLRP(s.t.Context(), connect.NewRequest(&bbsv1.RetireActualLRPRequest{Name: converge.IndexName("b", 2)})); err != nil {
 			s.t.Fatal(err)
 		}
 		s.after(5 * time.Second)
 		s.runs("one", map[string]int{"a": 1, "b": 4})
-		if now := cell.Census(s.cells["c1"], s.cells["c3"])[converge.Name("b", 2)]; slices.Equal(was, now) {
+		if now := cell.Census(s.cells["c1"], s.cells["c3"])[converge.IndexName("b", 2)]; slices.Equal(was, now) {
 			s.t.Errorf("%v still runs", now)
 		}
 
@@ -187,10 +187,10 @@ func TestCells(t *testing.T) {
 		p := lrpV1("a", "cf")
 		p.Instances, p.Definition.LogGuid = 1, "one"
 		createV1(s.t, s.api, p)
-		was = cell.Census(s.cells["c1"], s.cells["c3"])[converge.Name("a", 0)]
+		was = cell.Census(s.cells["c1"], s.cells["c3"])[converge.IndexName("a", 0)]
 		s.after(5 * time.Second)
 		s.runs("one", map[string]int{"a": 1, "b": 4})
-		if now := cell.Census(s.cells["c1"], s.cells["c3"])[converge.Name("a", 0)]; slices.Equal(was, now) {
+		if now := cell.Census(s.cells["c1"], s.cells["c3"])[converge.IndexName("a", 0)]; slices.Equal(was, now) {
 			s.t.Errorf("%v runs, as before", now)
 		}
 
@@ -204,15 +204,16 @@ func TestCells(t *testing.T) {
 }
 
 // TestDefinitions: an update adds a definition and activates it, instances are replaced one at a
-// time, one that does not run in time is left again, and what nothing names goes.
+// time, one that does not run in time is left again if the process is so configured, and what nothing
+// names goes.
 func TestDefinitions(t *testing.T) {
 	v2Schedule(t, func(s *scheduler) {
 		ctx := s.t.Context()
 		definition := func(logGUID, path string) *bbsv2.Definition {
-			return &bbsv2.Definition{LogGuid: logGUID, Action: &bbsv2.Action{Path: path}, StartTimeoutMs: 20_000}
+			return &bbsv2.Definition{LogGuid: logGUID, Action: &bbsv2.Action{Path: path}}
 		}
 		made := createV2(s.t, s.api, &bbsv2.LRPDeployment{
-			ProcessGuid: "p", Domain: "cf", Instances: 3, ActiveDefinitionId: "one",
+			ProcessGuid: "p", Domain: "cf", Instances: 3, ActiveDefinitionId: "one", FallBackAfterMs: 20_000,
 			Definitions: map[string]*bbsv2.Definition{"one": definition("one", "/bin/serve"), "spare": definition("spare", "/bin/serve")},
 		})
 		if made.GetHealthyDefinitionId() != "" {
@@ -358,19 +359,19 @@ func TestUnreadable(t *testing.T) {
 		p.Instances = 1
 		createV1(t, a, p)
 	}
-	junk, err := bson.Marshal(bson.D{{Key: "_id", Value: converge.Name("p", 0)}, {Key: "instance", Value: "a string where there is a message"}})
+	junk, err := bson.Marshal(bson.D{{Key: "_id", Value: converge.IndexName("p", 0)}, {Key: "instance", Value: "a string where there is a message"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Write(ctx, []record.Mutation{{Kind: KindActualLRPs, Key: record.StringKey(converge.Name("p", 0)), Doc: junk}}); err != nil {
+	if err := store.Write(ctx, []record.Mutation{{Kind: KindActualLRPs, Key: record.StringKey(converge.IndexName("p", 0)), Doc: junk}}); err != nil {
 		t.Fatal(err)
 	}
-	r := newReconciler(newInstancesV2(store), processesV2(store), 0)
-	if err := r.all(ctx); !errors.Is(err, apiversion.ErrStored) || !strings.Contains(err.Error(), converge.Name("p", 0)) {
+	r := newReconciler(newInstancesV2(store), 0)
+	if err := r.all(ctx); !errors.Is(err, apiversion.ErrStored) || !strings.Contains(err.Error(), converge.IndexName("p", 0)) {
 		t.Errorf("nobody learns of it: %v", err)
 	}
 	for _, guid := range []string{"q", "r"} {
-		if _, err := store.Get(ctx, KindActualLRPs, converge.Name(guid, 0)); err != nil {
+		if _, err := store.Get(ctx, KindActualLRPs, converge.IndexName(guid, 0)); err != nil {
 			t.Errorf("the instance of %s: %v", guid, err)
 		}
 	}

@@ -4,23 +4,25 @@
 // v1 has one record for each process: a DesiredLRP that contains its definition. v2 has an
 // LRPDeployment for each process, and a separate record for each definition; one of them is active.
 // One v1 record thus becomes 1 + N records. Both versions store the instances of a process, as
-// clients and cells see them. Only v2 records the definition that an instance runs.
+// clients and cells see them: one record for each definition at each index. An id that is the guid
+// of the process is left out of keys, and of all v1 records.
 //
-//	v1  desired_lrps     <guid>       {..., definition: {...}}
-//	    actual_lrps      processes/<guid>/instances/<index>  {instance: {state, cell_id, ...}, evacuating: {...}}
+//	v1  desired_lrps     <guid>       {..., definition_id, definition: {...}}
+//	    actual_lrps      processes/<guid>/instances/<index>[@<id>]  {definition_id, instance: {state, cell_id, ...}, evacuating: {...}}
 //	    cells            <cell>       {seen_ms}
 //	v2  lrp_deployments  <guid>       {..., active_definition_id, healthy_definition_id, former_definition_ids}
 //	    definitions      <guid>/<id>  {process_guid, definition_id, definition: {...}}
-//	    actual_lrps      as in v1, with a definition_id in instance and evacuating
+//	    actual_lrps      as in v1, always with definition_id
 //	    cells            as in v1
 //
 // A group is a set of records that are migrated together. All records of a process are one group,
-// including its instances, because an instance started by v1 runs the definition that is active
-// then. Up promotes: if v2 holds nothing, the process guid becomes the id of the only definition.
-// Down projects: v1 sees the active definition. Projection after promotion is the identity.
-// Promotion over existing v2 data keeps the other definitions, the healthy one, and the definition
-// of each instance. It keeps none of them if v1 has deleted and recreated the process meanwhile.
-// The epoch of the modification tag shows that.
+// including its instances, because they tell which definitions are still in use and which one was
+// proven. Up promotes: if v1 names no definition, the process guid becomes the id of the only one.
+// Promotion sets the healthy definition only if an instance of it is RUNNING. Down projects: v1 sees
+// the active definition. Projection after promotion is the identity. Promotion over existing v2 data
+// keeps the other definitions and the healthy one. If v1 has replaced its definition meanwhile, that
+// has the effect of v2's update. Promotion keeps nothing if v1 has deleted and recreated the process
+// meanwhile. The epoch of the modification tag shows that.
 //
 // Each version serves its own data by a resource.Table and by a few methods of its own (v1.go and
 // v2.go, actualv1.go and actualv2.go). v2's definitions are parts of its table, and the
@@ -34,7 +36,13 @@
 // Cells are ordinary clients of the API (package cell simulates them). A cell owns the instances
 // that carry its guid and stops all others. A process has at most 100 instances.
 //
-// Over v2 data, v1 clients cannot filter or order by the definition. The result would depend on
+// A request about an instance may leave out the definition. It then means the active one, or another
+// one if that has no instance at the index (actualname.go). So clients that know guid and index only
+// work as before. Over v1 data, an update with a definition replaces the definition that was there.
+// These data cannot start the former one again, so an instance that crashes during the rollout starts
+// with the new one, and there is no fall-back.
+//
+// Over v2 data, v1 clients cannot filter or order by the definition or its id. The result would depend on
 // which definition is active, and v2's API cannot express that. The service refuses such a request
 // and names the field. All other v1 requests, including masks on the definition, work the same over
 // either version's data.

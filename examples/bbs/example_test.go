@@ -43,7 +43,7 @@ func ExampleRegister() {
 	}
 	// Output:
 	// definitions {"_id": "web/web","process_guid": "web","definition_id": "web","definition": {"rootfs": "jammy"}}
-	// lrp_deployments {"_id": "web","instances": {"$numberInt":"2"},"active_definition_id": "web","healthy_definition_id": "web","former_definition_ids": []}
+	// lrp_deployments {"_id": "web","instances": {"$numberInt":"2"},"active_definition_id": "web","healthy_definition_id": "","former_definition_ids": []}
 }
 
 // memory is a namespace in memory. In a server, vrunner.StoreOf(view) takes its place.

@@ -41,21 +41,21 @@ var (
 
 	desiredLRPTypes = map[string]fieldType{
 		fieldGUID: isText, "domain": isText, "instances": isInt, "routes": isObject, "annotation": isText,
-		fieldDefinition: definitionType, fieldTag: tagType,
+		fieldDefinition: definitionType, fieldTag: tagType, fieldDefID: isText, "rollout_timeout_ms": isInt, "fall_back_after_ms": isInt,
 	}
 
 	instanceType = objectOf(map[string]fieldType{
 		fieldPlacement: isText, "instance_guid": isText, "cell_id": isText, "state": isText, "epoch": isText, "wanted_ms": isInt, "since_ms": isInt,
-		"crash_count": isInt, "crash_reason": isText, "placement_error": isText, "retire": isBool, fieldDefID: isText,
+		"crash_count": isInt, "crash_reason": isText, "placement_error": isText, "retire": isBool, "given_up": isBool,
 	})
 
 	actualTypes = map[string]fieldType{
-		"name": isText, "revision": isInt, fieldGUID: isText, "index": isInt, fieldInstance: instanceType, fieldEvacuating: instanceType,
+		"name": isText, "revision": isInt, fieldGUID: isText, "index": isInt, fieldInstance: instanceType, fieldEvacuating: instanceType, fieldDefID: isText,
 	}
 
 	deploymentTypes = map[string]fieldType{
 		fieldGUID: isText, "domain": isText, "instances": isInt, "routes": isObject, "annotation": isText,
-		fieldActive: isText, fieldHealthy: isText, fieldFormer: isList, fieldTag: tagType,
+		fieldActive: isText, fieldHealthy: isText, fieldFormer: isList, fieldTag: tagType, "rollout_timeout_ms": isInt, "fall_back_after_ms": isInt,
 	}
 
 	definitionTypes = map[string]fieldType{fieldGUID: isText, fieldDefID: isText, fieldDefinition: definitionType}

@@ -22,12 +22,12 @@ func wordsOverTheFlip(t *testing.T, w *world) {
 	ctx := t.Context()
 	p := createV1(t, w.api, lrpV1("p", "cf"))
 	now := millisOf(time.Now())
-	unclaimed, running := converge.Name("p", 0), converge.Name("p", 1)
+	unclaimed, running := converge.IndexName("p", 0), converge.IndexName("p", 1)
 	for i, in := range []*bbsv1.ActualLRP{
 		{Placement: "a", State: string(converge.Unclaimed), Epoch: p.GetModificationTag().GetEpoch(), WantedMs: now, SinceMs: now},
 		{Placement: "b", State: string(converge.Running), InstanceGuid: "guid", CellId: "cell", Epoch: p.GetModificationTag().GetEpoch(), WantedMs: now, SinceMs: now},
 	} {
-		name := converge.Name("p", i)
+		name := converge.IndexName("p", i)
 		doc, err := protodoc.MarshalID(name, &bbsv1.ActualLRPGroup{Name: name, Revision: 1, ProcessGuid: "p", Index: int32(i), Instance: in})
 		w.check(err)
 		w.check(w.db[V1].Write(ctx, w.tokens(V1), []record.Mutation{{Kind: KindActualLRPs, Key: record.StringKey(name), Doc: doc}}))
@@ -81,16 +81,16 @@ func wordsOverTheFlip(t *testing.T, w *world) {
 	if a := <-late; connect.CodeOf(a.err) != connect.CodeFailedPrecondition {
 		t.Errorf("fail of one that runs: %v", a)
 	}
-	get := func(name string) *bbsv2.Instance {
+	get := func(name string) *bbsv2.ActualLRP {
 		t.Helper()
 		res, err := w.api.actualV2.GetActualLRP(ctx, connect.NewRequest(&bbsv2.GetActualLRPRequest{Name: name}))
 		w.check(err)
-		return res.Msg.GetActualLrp().GetInstance()
+		return res.Msg.GetActualLrp()
 	}
-	if in := get(unclaimed); in.GetPlacementError() != "no room" || in.GetDefinitionId() != "p" {
-		t.Errorf("v2 has %v", in)
+	if l := get(unclaimed); l.GetInstance().GetPlacementError() != "no room" || l.GetDefinitionId() != "p" {
+		t.Errorf("v2 has %v", l)
 	}
-	if in := get(running); !in.GetRetire() || in.GetCellId() != "cell" || in.GetDefinitionId() != "p" {
-		t.Errorf("v2 has %v", in)
+	if l := get(running); !l.GetInstance().GetRetire() || l.GetInstance().GetCellId() != "cell" || l.GetDefinitionId() != "p" {
+		t.Errorf("v2 has %v", l)
 	}
 }

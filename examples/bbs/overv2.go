@@ -2,6 +2,7 @@ package bbs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/apiversion/listing"
 	"dbcontroller.dev/apiversion/protodoc"
 	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 	bbsv2 "dbcontroller.dev/gen/bbs/v2"
@@ -34,10 +36,10 @@ var Table = sync.OnceValue(func() *apiversion.Table {
 			Old: serviceV1, New: serviceV2, Resources: []*apiversion.Resource{process},
 			Methods: []apiversion.Method{
 				{Old: "CreateDesiredLRP", New: "CreateLRPDeployment", Request: checkCreate},
-				{Old: "GetDesiredLRP", New: "GetLRPDeployment"},
+				{Old: "GetDesiredLRP", New: "GetLRPDeployment", Request: wholeIfNamed, Response: withDefinition},
 				{Old: "ListDesiredLRPs", New: "ListLRPDeployments"},
 				{Old: "ListDesiredLRPSchedulingInfos", New: "ListLRPDeployments", Response: scheduled},
-				{Old: "UpdateDesiredLRP", New: "UpdateLRPDeployment"},
+				{Old: "UpdateDesiredLRP", New: "UpdateLRPDeployment", Request: updated},
 				{Old: "DeleteDesiredLRP", New: "DeleteLRPDeployment"},
 				{Old: "WatchDesiredLRPs", New: "WatchLRPDeployments"},
 			},
@@ -66,6 +68,61 @@ func checkCreate(ctx context.Context, old proto.Message, _ *dynamicpb.Message, d
 		}
 	}
 	return derive()
+}
+
+// updated passes a definition of v1's request on, which has the same fields in both versions.
+func updated(_ context.Context, old proto.Message, now *dynamicpb.Message, derive func(handled ...string) error) error {
+	req := new(bbsv1.UpdateDesiredLRPRequest)
+	if err := recast(req, old); err != nil {
+		return err
+	}
+	if err := derive(fieldDefinition); err != nil || req.Definition == nil {
+		return err
+	}
+	update := new(bbsv2.UpdateLRPDeploymentRequest)
+	if err := recast(update, now); err != nil {
+		return err
+	}
+	update.Definition = definitionV2(req.Definition)
+	return recast(now, update)
+}
+
+// wholeIfNamed asks for the whole process if v1's request names a definition. withDefinition applies
+// the mask then.
+func wholeIfNamed(_ context.Context, old proto.Message, now *dynamicpb.Message, derive func(handled ...string) error) error {
+	req := new(bbsv1.GetDesiredLRPRequest)
+	if err := recast(req, old); err != nil {
+		return err
+	}
+	if req.DefinitionId == "" {
+		return derive(fieldDefID)
+	}
+	return recast(now, &bbsv2.GetLRPDeploymentRequest{ProcessGuid: req.ProcessGuid})
+}
+
+// withDefinition shows a process to v1 with the definition that the request names.
+func withDefinition(_ context.Context, oldRequest, now proto.Message, old *dynamicpb.Message, derive func(handled ...string) error) error {
+	req := new(bbsv1.GetDesiredLRPRequest)
+	if err := recast(req, oldRequest); err != nil || req.DefinitionId == "" {
+		return errors.Join(err, derive())
+	}
+	got := new(bbsv2.GetLRPDeploymentResponse)
+	if err := recast(got, now); err != nil {
+		return err
+	}
+	p := got.GetLrpDeployment()
+	if err := hasDefinition(p, req.DefinitionId); err != nil {
+		return apiversion.CodeError(err)
+	}
+	p.ActiveDefinitionId = req.DefinitionId
+	shown, err := projected(p, nil)
+	if err != nil {
+		return err
+	}
+	if err := listing.ApplyMask(shown, req.ReadMask); err != nil {
+		return err
+	}
+	return recast(old, &bbsv1.GetDesiredLRPResponse{DesiredLrp: shown})
 }
 
 // recast copies a message to a message type with the same fields.
@@ -101,7 +158,7 @@ func scheduled(_ context.Context, _, now proto.Message, old *dynamicpb.Message, 
 // transformer's, on messages.
 func newResource() (*apiversion.Resource, error) {
 	r, err := apiversion.Typed(promoted, projected,
-		apiversion.OnlyOld(fieldDefinition), apiversion.OnlyNew(fieldDefinitions, fieldActive, fieldHealthy, fieldFormer))
+		apiversion.OnlyOld(fieldDefinition, fieldDefID), apiversion.OnlyNew(fieldDefinitions, fieldActive, fieldHealthy, fieldFormer))
 	if err != nil {
 		return nil, err
 	}
@@ -129,16 +186,18 @@ func (m activeMapping) Order(path string) (string, error) {
 }
 
 func ofDefinition(path string) bool {
-	return path == fieldDefinition || strings.HasPrefix(path, fieldDefinition+".")
+	return path == fieldDefinition || path == fieldDefID || strings.HasPrefix(path, fieldDefinition+".")
 }
 
 // promoted returns the v2 process for a new v1 process.
 func promoted(p *bbsv1.DesiredLRP, _ *bbsv2.LRPDeployment) (*bbsv2.LRPDeployment, error) {
+	// As in promoteProcess: without an id, the guid is that of the only definition. None is healthy,
+	// because no instance of a new process runs.
+	id := definitionID(p.ProcessGuid, p.GetDefinitionId())
 	out := &bbsv2.LRPDeployment{
 		ProcessGuid: p.ProcessGuid, Domain: p.Domain, Instances: p.Instances, Routes: p.Routes, Annotation: p.Annotation,
-		// As in promoteProcess: the guid is the id of the only definition.
-		Definitions:        map[string]*bbsv2.Definition{p.ProcessGuid: definitionV2(p.Definition)},
-		ActiveDefinitionId: p.ProcessGuid, HealthyDefinitionId: p.ProcessGuid,
+		RolloutTimeoutMs: p.RolloutTimeoutMs, FallBackAfterMs: p.FallBackAfterMs,
+		Definitions: map[string]*bbsv2.Definition{id: definitionV2(p.Definition)}, ActiveDefinitionId: id,
 	}
 	if t := p.ModificationTag; t != nil {
 		out.ModificationTag = &bbsv2.ModificationTag{Epoch: t.Epoch, Index: t.Index}
@@ -154,7 +213,8 @@ func projected(p *bbsv2.LRPDeployment, _ *bbsv1.DesiredLRP) (*bbsv1.DesiredLRP, 
 	}
 	out := &bbsv1.DesiredLRP{
 		ProcessGuid: p.ProcessGuid, Domain: p.Domain, Instances: p.Instances, Routes: p.Routes, Annotation: p.Annotation,
-		Definition: definitionV1(active),
+		RolloutTimeoutMs: p.RolloutTimeoutMs, FallBackAfterMs: p.FallBackAfterMs,
+		DefinitionId: definitionName(p.ProcessGuid, p.ActiveDefinitionId), Definition: definitionV1(active),
 	}
 	if t := p.ModificationTag; t != nil {
 		out.ModificationTag = &bbsv1.ModificationTag{Epoch: t.Epoch, Index: t.Index}

@@ -14,12 +14,13 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// processesV1 reads v1's processes. Each has one definition only, so there is no decide.
+// processesV1 reads v1's processes. Each holds one definition only, so there is no decide.
 func processesV1(v1 vrunner.Store) processes {
 	table := tableV1(v1)
 	process := func(p *bbsv1.DesiredLRP) converge.Process {
 		return converge.Process{
-			Instances: int(p.Instances), Epoch: p.GetModificationTag().GetEpoch(), Active: p.ProcessGuid, Healthy: p.ProcessGuid,
+			Instances: int(p.Instances), Epoch: p.GetModificationTag().GetEpoch(), Active: definitionID(p.ProcessGuid, p.GetDefinitionId()), Single: true,
+			RolloutTimeout: time.Duration(p.RolloutTimeoutMs) * time.Millisecond,
 		}
 	}
 	return processes{
@@ -38,13 +39,30 @@ func processesV1(v1 vrunner.Store) processes {
 	}
 }
 
+// definitionID returns the id of a definition that v1 leaves out if it is the guid of the process.
+func definitionID(guid, id string) string {
+	if id == "" {
+		return guid
+	}
+	return id
+}
+
+// definitionName returns an id as v1 shows and stores it. Most processes have one definition, which
+// clients of v1 have never named.
+func definitionName(guid, id string) *string {
+	if id == guid || id == "" {
+		return nil
+	}
+	return &id
+}
+
 // processesV2 reads v2's processes.
 func processesV2(v2 vrunner.Store) processes {
 	table := tableV2(v2)
 	process := func(p *bbsv2.LRPDeployment) converge.Process {
 		return converge.Process{
 			Instances: int(p.Instances), Epoch: p.GetModificationTag().GetEpoch(), Active: p.ActiveDefinitionId, Healthy: p.HealthyDefinitionId,
-			Former: p.FormerDefinitionIds,
+			Former: p.FormerDefinitionIds, RolloutTimeout: time.Duration(p.RolloutTimeoutMs) * time.Millisecond, FallBackAfter: time.Duration(p.FallBackAfterMs) * time.Millisecond,
 		}
 	}
 	return processes{
@@ -58,13 +76,7 @@ func processesV2(v2 vrunner.Store) processes {
 			if err != nil {
 				return converge.Process{}, err
 			}
-			out := process(p)
-			// find reads the definitions, so timeouts are known here, unlike in read.
-			out.Timeouts = map[string]time.Duration{}
-			for id, d := range p.Definitions {
-				out.Timeouts[id] = time.Duration(d.GetStartTimeoutMs()) * time.Millisecond
-			}
-			return out, nil
+			return process(p), nil
 		},
 		decide: func(ctx context.Context, guid string, was converge.Process, a converge.Action) error {
 			_, err := table.Change(ctx, &bbsv2.UpdateLRPDeploymentRequest{ProcessGuid: guid}, func(p *bbsv2.LRPDeployment) error {
@@ -83,6 +95,9 @@ func decided(p *bbsv2.LRPDeployment, was converge.Process, a converge.Action) er
 	}
 	switch a.Op {
 	case converge.Heal:
+		if err := hasDefinition(p, a.Definition); err != nil {
+			return err
+		}
 		p.HealthyDefinitionId = a.Definition
 		return nil
 	case converge.FallBack:

@@ -1,7 +1,6 @@
 package bbs
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -35,7 +34,7 @@ var onlyV2 = []string{fieldActive, fieldHealthy, fieldFormer}
 func Specs() []transform.Spec {
 	return []transform.Spec{{
 		Name:     "lrp",
-		Revision: "3",
+		Revision: "4",
 		Old: transform.Side{Kinds: []transform.GroupedKind{
 			{KindSpec: record.KindSpec{Name: KindDesiredLRPs}},
 			kindActualLRPs(),
@@ -138,123 +137,6 @@ func headOf(g transform.Group, kind string) *record.Record {
 	return nil
 }
 
-// promote returns the v2 group for a v1 group.
-func promote(src, have transform.Group) ([]record.Record, error) {
-	out, active, err := promoteProcess(src, have)
-	if err != nil {
-		return nil, err
-	}
-	instances, err := promoteInstances(src, have, active)
-	return append(out, instances...), err
-}
-
-// promoteProcess returns the records of a process and the id of its active definition.
-func promoteProcess(src, have transform.Group) (out []record.Record, active string, err error) {
-	head := headOf(src, KindDesiredLRPs)
-	if head == nil {
-		// The process is gone, and only instances are left. They get the id of v1's only
-		// definition.
-		guid, _ := record.Key(src.Name).Name()
-		return nil, guid, nil
-	}
-	guid, err := guidOf(head.Key)
-	if err != nil {
-		return nil, "", err
-	}
-	f, err := readFields(head.Doc, guid, desiredLRPTypes, onlyV2...)
-	if err != nil {
-		return nil, "", fmt.Errorf("desired LRP: %w", err)
-	}
-	// A v1 process without a definition has nothing for v2 to run.
-	definition := f.get(fieldDefinition)
-	if definition.Type == 0 {
-		return nil, "", fmt.Errorf("desired LRP: no %s", fieldDefinition)
-	}
-	held, err := processOf(have)
-	if err != nil {
-		return nil, "", fmt.Errorf("held by v2: %w", err)
-	}
-	active, healthy, hasHealthy := guid, guid, true
-	// A new process has no former definitions. The list is stored even if it is empty.
-	former := bsoncore.Value{Type: bsoncore.TypeArray, Data: bsoncore.BuildArray(nil)}
-	// v2's choices survive only for the same creation of the process. A recreated one starts
-	// afresh.
-	if held.deployment != nil && sameIncarnation(head.Doc, held.deployment) {
-		if active, err = activeOf(held.deployment); err != nil {
-			return nil, "", fmt.Errorf("held by v2: %w", err)
-		}
-		// Absent and empty differ in their bytes, so an absent field stays absent.
-		healthy, hasHealthy = held.deployment.Lookup(fieldHealthy).StringValueOK()
-		v := held.deployment.Lookup(fieldFormer)
-		former = bsoncore.Value{Type: bsoncore.Type(v.Type), Data: v.Value}
-	} else {
-		// The old creation's definitions must not show up in the new one.
-		held = process{guid: guid}
-	}
-	doc := f.build(func(name []byte) bool { return string(name) != fieldDefinition }, func(dst []byte) []byte {
-		dst = bsoncore.AppendStringElement(dst, fieldActive, active)
-		if hasHealthy {
-			dst = bsoncore.AppendStringElement(dst, fieldHealthy, healthy)
-		}
-		if former.Type != 0 {
-			dst = bsoncore.AppendValueElement(dst, fieldFormer, former)
-		}
-		return dst
-	})
-	// An unchanged record must keep its bytes, because verification compares bytes.
-	if held.deployment != nil {
-		if doc, err = inOrderOf(held.deployment, doc); err != nil {
-			return nil, "", err
-		}
-	}
-	out = make([]record.Record, 0, 2+len(held.definitions))
-	out = append(out, record.Record{Kind: KindDeployments, Key: record.StringKey(guid), Doc: doc})
-	activeKey := record.StringKey(definitionKey(guid, active))
-	// Other definitions stay. The active one stays too, unless v1 has changed it.
-	for _, r := range held.definitions {
-		if r.Key != activeKey || holds(r.Doc, definition) {
-			out = append(out, record.Record{Kind: KindDefinitions, Key: r.Key, Doc: r.Doc})
-			if r.Key == activeKey {
-				activeKey = ""
-			}
-		}
-	}
-	if activeKey != "" {
-		out = append(out, record.Record{Kind: KindDefinitions, Key: activeKey, Doc: definitionRecord(guid, active, definition)})
-	}
-	return out, active, nil
-}
-
-// holds reports whether a definition's record contains this definition.
-func holds(doc bson.Raw, definition bsoncore.Value) bool {
-	v := doc.Lookup(fieldDefinition)
-	// Equal bytes mean that v1 did not change it, so v2's record keeps its other fields.
-	return v.Type == bson.Type(definition.Type) && bytes.Equal(v.Value, definition.Data)
-}
-
-// definitionRecord returns the v2 record of a definition.
-func definitionRecord(guid, id string, definition bsoncore.Value) bson.Raw {
-	at, dst := bsoncore.AppendDocumentStart(make([]byte, 0, 128+3*len(guid)+2*len(id)+len(definition.Data)))
-	dst = bsoncore.AppendStringElement(dst, fieldID, definitionKey(guid, id))
-	dst = bsoncore.AppendStringElement(dst, fieldGUID, guid)
-	dst = bsoncore.AppendStringElement(dst, fieldDefID, id)
-	dst = bsoncore.AppendValueElement(dst, fieldDefinition, definition)
-	dst, err := bsoncore.AppendDocumentEnd(dst, at)
-	if err != nil {
-		panic(err) // dst starts with our own AppendDocumentStart
-	}
-	return dst
-}
-
-// sameIncarnation reports whether two documents belong to the same creation of a process.
-func sameIncarnation(a, b bson.Raw) bool {
-	// Lookup with both names would panic at a damaged tag.
-	tagA, _ := a.Lookup(fieldTag).DocumentOK()
-	tagB, _ := b.Lookup(fieldTag).DocumentOK()
-	// Two records without a tag count as one creation.
-	return tagA.Lookup("epoch").Equal(tagB.Lookup("epoch"))
-}
-
 // activeOf returns the id of a deployment's active definition.
 func activeOf(deployment bson.Raw) (string, error) {
 	active, ok := deployment.Lookup(fieldActive).StringValueOK()
@@ -282,7 +164,7 @@ func projectProcess(src, have transform.Group) ([]record.Record, error) {
 	if err != nil || p.deployment == nil {
 		return nil, err
 	}
-	f, err := readFields(p.deployment, p.guid, deploymentTypes, fieldDefinition)
+	f, err := readFields(p.deployment, p.guid, deploymentTypes, fieldDefinition, fieldDefID)
 	if err != nil {
 		return nil, fmt.Errorf("LRP deployment: %w", err)
 	}
@@ -303,6 +185,9 @@ func projectProcess(src, have transform.Group) ([]record.Record, error) {
 		return nil, fmt.Errorf("definition %s: no %s", active, fieldDefinition)
 	}
 	doc := f.build(func(name []byte) bool { return !slices.Contains(onlyV2, string(name)) }, func(dst []byte) []byte {
+		if active != p.guid {
+			dst = bsoncore.AppendStringElement(dst, fieldDefID, active)
+		}
 		return bsoncore.AppendValueElement(dst, fieldDefinition, definition)
 	})
 	if head := headOf(have, KindDesiredLRPs); head != nil {

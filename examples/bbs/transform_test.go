@@ -2,6 +2,7 @@ package bbs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -75,7 +76,7 @@ func drawIdentity(t *rapid.T, guid string) bson.D {
 		{Key: "instances", Value: rapid.SampledFrom([]any{int32(1), int64(2)}).Draw(t, "instances")},
 		{Key: "routes", Value: bson.D{{Key: "a.b", Value: rapid.String().Draw(t, "route")}}}, {Key: "annotation", Value: "x"},
 		{Key: fieldTag, Value: bson.D{{Key: "epoch", Value: rapid.SampledFrom(epochs).Draw(t, "epoch")}, {Key: "index", Value: int64(rapid.IntRange(0, 5).Draw(t, "index"))}}},
-		{Key: "unknown", Value: bson.A{nil, 1}},
+		{Key: "unknown", Value: bson.A{nil, 1}}, {Key: "rollout_timeout_ms", Value: rapid.SampledFrom([]any{int32(0), int64(9000)}).Draw(t, "rollout timeout")}, {Key: "fall_back_after_ms", Value: int64(1)},
 	} {
 		if rapid.IntRange(0, 9).Draw(t, "leave out "+e.Key) > 0 {
 			d = append(d, e)
@@ -84,27 +85,30 @@ func drawIdentity(t *rapid.T, guid string) bson.D {
 	return append(bson.D{{Key: fieldID, Value: guid}}, rapid.Permutation(d).Draw(t, "order")...)
 }
 
-// drawInstances has instances of some indexes, each with a placement of its own. ids are the
-// definitions that they can run; none in v1.
-func drawInstances(t *rapid.T, guid string, ids ...string) []record.Record {
+// drawInstances has instances of some definitions at some indexes, each with a placement of its own.
+// v1 leaves out the definition that has the id of the process.
+func drawInstances(t *rapid.T, v1 bool, guid string, ids ...string) []record.Record {
 	var out []record.Record
 	for index := range rapid.IntRange(0, 2).Draw(t, "instances") {
-		name := converge.Name(guid, index)
-		d := bson.D{{Key: "name", Value: name}, {Key: "revision", Value: int64(rapid.IntRange(1, 3).Draw(t, "revision"))}, {Key: fieldGUID, Value: guid}, {Key: "unknown", Value: 1}}
-		for _, slot := range slotFields {
-			if rapid.IntRange(0, 3).Draw(t, "without "+slot) == 0 {
-				continue
+		for _, id := range rapid.SliceOfNDistinct(rapid.SampledFrom(ids), 1, 2, rapid.ID).Draw(t, "definitions of instances") {
+			key := converge.Key{Definition: id, Index: index}
+			name := converge.Name(guid, key)
+			d := bson.D{{Key: "name", Value: name}, {Key: "revision", Value: int64(rapid.IntRange(1, 3).Draw(t, "revision"))}, {Key: fieldGUID, Value: guid}, {Key: "unknown", Value: 1}}
+			if !v1 || id != guid {
+				d = append(d, bson.E{Key: fieldDefID, Value: id})
 			}
-			in := bson.D{
-				{Key: fieldPlacement, Value: fmt.Sprint(slot, index, rapid.IntRange(0, 1).Draw(t, "placement"))}, {Key: "state", Value: rapid.SampledFrom([]string{"UNCLAIMED", "RUNNING"}).Draw(t, "state")},
-				{Key: "epoch", Value: rapid.SampledFrom(epochs).Draw(t, "epoch")}, {Key: "future", Value: bson.D{{Key: "x", Value: 1.5}}},
+			for _, slot := range []string{fieldInstance, "evacuating"} {
+				if rapid.IntRange(0, 3).Draw(t, "without "+slot) == 0 {
+					continue
+				}
+				in := bson.D{
+					{Key: fieldPlacement, Value: fmt.Sprint(slot, name, rapid.IntRange(0, 1).Draw(t, "placement"))}, {Key: "state", Value: rapid.SampledFrom([]string{"UNCLAIMED", "CRASHED", "RUNNING"}).Draw(t, "state")},
+					{Key: "epoch", Value: rapid.SampledFrom(epochs).Draw(t, "epoch")}, {Key: "given_up", Value: rapid.Bool().Draw(t, "given up")}, {Key: "future", Value: bson.D{{Key: "x", Value: 1.5}}},
+				}
+				d = append(d, bson.E{Key: slot, Value: rapid.Permutation(in).Draw(t, "order of "+slot)})
 			}
-			if len(ids) > 0 {
-				in = append(in, bson.E{Key: fieldDefID, Value: rapid.SampledFrom(ids).Draw(t, "definition")})
-			}
-			d = append(d, bson.E{Key: slot, Value: rapid.Permutation(in).Draw(t, "order of "+slot)})
+			out = append(out, rec(t, KindActualLRPs, append(bson.D{{Key: fieldID, Value: name}}, rapid.Permutation(d).Draw(t, "order of instance")...)))
 		}
-		out = append(out, rec(t, KindActualLRPs, append(bson.D{{Key: fieldID, Value: name}}, rapid.Permutation(d).Draw(t, "order of instance")...)))
 	}
 	return out
 }
@@ -112,11 +116,14 @@ func drawInstances(t *rapid.T, guid string, ids ...string) []record.Record {
 func oldGroups() *rapid.Generator[[]record.Record] {
 	return rapid.Custom(func(t *rapid.T) []record.Record {
 		guid := rapid.SampledFrom(guids).Draw(t, "guid")
-		out := drawInstances(t, guid)
+		out := drawInstances(t, true, guid, "one", "two", guid)
 		if len(out) > 0 && rapid.IntRange(0, 4).Draw(t, "deleted") == 0 {
 			return out
 		}
 		d := drawIdentity(t, guid)
+		if id := rapid.SampledFrom([]string{"", "one", "two", "four"}).Draw(t, "definition id"); id != "" {
+			d = slices.Insert(d, rapid.IntRange(1, len(d)).Draw(t, "place of its id"), bson.E{Key: fieldDefID, Value: id})
+		}
 		at := rapid.IntRange(1, len(d)).Draw(t, "place of definition")
 		return append(out, rec(t, KindDesiredLRPs, slices.Insert(d, at, bson.E{Key: fieldDefinition, Value: drawDefinition(t)})))
 	})
@@ -126,7 +133,7 @@ func newGroups() *rapid.Generator[[]record.Record] {
 	return rapid.Custom(func(t *rapid.T) []record.Record {
 		guid := rapid.SampledFrom(guids).Draw(t, "guid")
 		ids := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"one", "two", "three", guid}), 1, 4, rapid.ID).Draw(t, "ids")
-		out := drawInstances(t, guid, append(ids, "pruned")...)
+		out := drawInstances(t, false, guid, append(ids, "pruned")...)
 		if len(out) > 0 && rapid.IntRange(0, 4).Draw(t, "deleted") == 0 {
 			return out
 		}
@@ -161,6 +168,7 @@ func TestLaws(t *testing.T) {
 
 func mustTransform(t testing.TB, d transform.Direction, src, have []record.Record) []record.Record {
 	t.Helper()
+	src, have = sorted(src), sorted(have)
 	id, ok, err := d.GroupOf(src[0].Kind, src[0].Key)
 	if err != nil || !ok {
 		t.Fatal(ok, err)
@@ -169,7 +177,14 @@ func mustTransform(t testing.TB, d transform.Direction, src, have []record.Recor
 	if err != nil {
 		t.Fatal(err)
 	}
-	return out
+	return sorted(out)
+}
+
+// sorted returns records in the order of a group.
+func sorted(recs []record.Record) []record.Record {
+	return slices.SortedFunc(slices.Values(recs), func(a, b record.Record) int {
+		return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(string(a.Key), string(b.Key)))
+	})
 }
 
 func desired(epoch string, definition bson.D) bson.D {
@@ -177,63 +192,10 @@ func desired(epoch string, definition bson.D) bson.D {
 		{Key: fieldTag, Value: bson.D{{Key: "epoch", Value: epoch}, {Key: "index", Value: int64(1)}}}, {Key: fieldDefinition, Value: definition}}
 }
 
-func TestPromotion(t *testing.T) {
-	t.Parallel()
-	up, down := directions(t)
-	a, b, c := bson.D{{Key: "rootfs", Value: "a"}}, bson.D{{Key: "rootfs", Value: "b"}}, bson.D{{Key: "rootfs", Value: "c"}}
-	x := []record.Record{rec(t, KindDesiredLRPs, desired("e1", a))}
-	fresh := mustTransform(t, up, x, nil)
-	if got := fmt.Sprint(fresh[0].Doc, fresh[1].Doc); len(fresh) != 2 || fresh[0].Key.String() != "g/g" || fresh[1].Doc.Lookup(fieldActive).StringValue() != "g" || fresh[1].Doc.Lookup(fieldHealthy).StringValue() != "g" {
-		t.Errorf("promoted to %s", got)
-	}
-	if back := mustTransform(t, down, fresh, nil); !bytes.Equal(back[0].Doc, x[0].Doc) {
-		t.Errorf("%s came back as %s", x[0].Doc, back[0].Doc)
-	}
-	head := desired("e1", nil)
-	have := []record.Record{
-		rec(t, KindDefinitions, bson.D{{Key: fieldID, Value: "g/new"}, {Key: fieldDefID, Value: "new"}, {Key: fieldDefinition, Value: a}, {Key: "beside", Value: 1}}),
-		rec(t, KindDefinitions, bson.D{{Key: fieldID, Value: "g/old"}, {Key: fieldDefID, Value: "old"}, {Key: fieldDefinition, Value: b}}),
-		rec(t, KindDeployments, append(head[:len(head)-1:len(head)-1], bson.E{Key: fieldActive, Value: "new"}, bson.E{Key: fieldHealthy, Value: "old"})),
-	}
-	for _, tc := range []struct {
-		name   string
-		x      bson.D
-		keys   []string
-		active string
-	}{
-		{"the same definition", desired("e1", a), []string{"g/new", "g/old", "g"}, "new"},
-		{"another definition", desired("e1", c), []string{"g/new", "g/old", "g"}, "new"},
-		{"made anew", desired("e2", a), []string{"g/g", "g"}, "g"},
-	} {
-		out := mustTransform(t, up, []record.Record{rec(t, KindDesiredLRPs, tc.x)}, have)
-		var keys []string
-		for _, r := range out {
-			keys = append(keys, r.Key.String())
-		}
-		if last := out[len(out)-1].Doc; !slices.Equal(keys, tc.keys) || last.Lookup(fieldActive).StringValue() != tc.active {
-			t.Errorf("%s: %v, active %s", tc.name, keys, last.Lookup(fieldActive))
-		}
-		if want := tc.name == "the same definition"; (out[0].Doc.Lookup("beside").Type != 0) != want {
-			t.Errorf("%s: the unchanged definition's record: %s", tc.name, out[0].Doc)
-		}
-		if back := mustTransform(t, down, out, nil); !bytes.Equal(back[0].Doc, rec(t, KindDesiredLRPs, tc.x).Doc) {
-			t.Errorf("%s: projected to %s", tc.name, back[0].Doc)
-		}
-	}
-}
-
 func TestMalformedRecordsAreErrors(t *testing.T) {
 	t.Parallel()
 	up, down := directions(t)
 	ok := bson.D{{Key: "rootfs", Value: "a"}}
-	with := func(d bson.D, name string, v any) bson.D {
-		d = slices.Clone(d)
-		if i := slices.IndexFunc(d, func(e bson.E) bool { return e.Key == name }); i >= 0 {
-			d[i].Value = v
-			return d
-		}
-		return append(d, bson.E{Key: name, Value: v})
-	}
 	def := rec(t, KindDefinitions, bson.D{{Key: fieldID, Value: "g/d"}, {Key: fieldDefinition, Value: ok}})
 	head := bson.D{{Key: fieldID, Value: "g"}, {Key: fieldActive, Value: "d"}}
 	for _, tc := range []struct {
@@ -249,6 +211,11 @@ func TestMalformedRecordsAreErrors(t *testing.T) {
 		{"v2's field", "belongs to the other version", up, []record.Record{rec(t, KindDesiredLRPs, with(desired("e", ok), fieldActive, "x"))}},
 		{"slash", "must not contain '/'", up, []record.Record{rec(t, KindDesiredLRPs, with(desired("e", ok), fieldID, "a/b"))}},
 		{"key of another type", "not a string", up, []record.Record{rec(t, KindDesiredLRPs, with(desired("e", ok), fieldID, 5))}},
+		{"the guid as an id", "must be left out then", up, []record.Record{rec(t, KindDesiredLRPs, with(desired("e", ok), fieldDefID, "g"))}},
+		{"an id with a slash", "must not contain", up, []record.Record{rec(t, KindDesiredLRPs, with(desired("e", ok), fieldDefID, "a/b"))}},
+		{"an instance of another definition", "definition_id is", up, []record.Record{rec(t, KindActualLRPs, bson.D{{Key: fieldID, Value: converge.IndexName("g", 0)}, {Key: fieldDefID, Value: "two"}})}},
+		{"an instance without a definition", "no definition_id", down, []record.Record{rec(t, KindActualLRPs, bson.D{{Key: fieldID, Value: converge.IndexName("g", 0)}})}},
+		{"v1's id", "belongs to the other version", down, []record.Record{def, rec(t, KindDeployments, with(head, fieldDefID, "d"))}},
 		{"orphan definition", "no deployment", down, []record.Record{def}},
 		{"no active", "no active_definition_id", down, []record.Record{def, rec(t, KindDeployments, bson.D{{Key: fieldID, Value: "g"}})}},
 		{"active not there", `"e" is not there`, down, []record.Record{def, rec(t, KindDeployments, with(head, fieldActive, "e"))}},
@@ -265,6 +232,9 @@ func TestMalformedRecordsAreErrors(t *testing.T) {
 				t.Errorf("%v, error %v, want %q", out, err, tc.want)
 			}
 		})
+	}
+	if _, ok, err := up.GroupOf(KindActualLRPs, record.StringKey(converge.IndexName("g", 0)+"@g")); !ok || err == nil {
+		t.Errorf("a second name of an instance: %t, %v", ok, err)
 	}
 	if _, ok, err := up.GroupOfTarget(KindDefinitions, record.StringKey("no-slash")); !ok || err == nil {
 		t.Errorf("a definition's key without guid: %t, %v", ok, err)

@@ -3,7 +3,6 @@ package bbs
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -69,60 +68,38 @@ func instancesIn(g transform.Group) []record.Record {
 	return out
 }
 
-// slotFields are the record fields that hold an instance.
-var slotFields = []string{fieldInstance, fieldEvacuating}
-
-// promoteInstances adds definition ids to v1's instances. An instance that v2 holds keeps its id.
-// Any other was started by v1 and gets the active definition.
-func promoteInstances(src, have transform.Group, active string) ([]record.Record, error) {
-	known := map[string]string{} // definition ids of v2's instances, by placement
-	for _, r := range instancesIn(have) {
-		for _, slot := range slotFields {
-			if in, ok := r.Doc.Lookup(slot).DocumentOK(); ok {
-				placement, placed := in.Lookup(fieldPlacement).StringValueOK()
-				id, defined := in.Lookup(fieldDefID).StringValueOK()
-				if placed && defined {
-					known[placement] = id
-				}
-			}
-		}
-	}
-	return turnInstances(src, have, func(in fields) (bson.Raw, error) {
-		// v1 never writes this field. Its value would be overwritten, so the record is refused.
-		if in.get(fieldDefID).Type != 0 {
-			return nil, fmt.Errorf("field %s belongs to the other version", fieldDefID)
-		}
-		placement, _ := in.get(fieldPlacement).StringValueOK()
-		id, knows := known[placement]
-		// v1 starts the active definition only.
-		if !knows {
-			id = active
-		}
-		return in.build(func([]byte) bool { return true }, func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, fieldDefID, id) }), nil
+// promoteInstances adds definition ids to v1's instances. v1 leaves out the one that is the guid of
+// the process.
+func promoteInstances(src, have transform.Group) ([]record.Record, error) {
+	return turnInstances(src, have, func(f fields, guid string) (id string, stored bool, err error) {
+		id, err = namedDefinition(f, guid)
+		return id, true, err
 	})
 }
 
-// projectInstances removes the definition ids from v2's instances.
+// projectInstances removes the definition ids that v1 leaves out.
 func projectInstances(src, have transform.Group) ([]record.Record, error) {
-	return turnInstances(src, have, func(in fields) (bson.Raw, error) {
-		// Without it, a way back could not restore the definition.
-		if in.get(fieldDefID).Type == 0 {
-			return nil, fmt.Errorf("no %s", fieldDefID)
+	return turnInstances(src, have, func(f fields, guid string) (id string, stored bool, err error) {
+		id, ok := f.get(fieldDefID).StringValueOK()
+		if !ok {
+			return "", false, fmt.Errorf("no %s", fieldDefID)
 		}
-		return in.build(func(name []byte) bool { return string(name) != fieldDefID }, func(dst []byte) []byte { return dst }), nil
+		return id, id != guid, nil
 	})
 }
 
-// turnInstances converts a group's instances to the other version. Existing data of that version
-// only decides the order of fields.
-func turnInstances(src, have transform.Group, turn func(in fields) (bson.Raw, error)) ([]record.Record, error) {
+// turnInstances converts a group's instances to the other version. Keys are equal in both. idOf
+// returns the definition of an instance, and whether the other version stores its id. Existing data
+// of that version only decides the order of fields.
+func turnInstances(src, have transform.Group, idOf func(f fields, guid string) (id string, stored bool, err error)) ([]record.Record, error) {
 	held := map[record.Key]bson.Raw{}
 	for _, r := range instancesIn(have) {
 		held[r.Key] = r.Doc
 	}
 	var out []record.Record
 	for _, r := range instancesIn(src) {
-		guid, err := guidOfInstance(r.Key)
+		name, _ := r.Key.Name()
+		guid, key, err := converge.SplitName(name)
 		if err != nil {
 			return nil, err
 		}
@@ -130,34 +107,21 @@ func turnInstances(src, have transform.Group, turn func(in fields) (bson.Raw, er
 		if err != nil {
 			return nil, fmt.Errorf("instance %s: %w", r.Key, err)
 		}
-		at, dst := bsoncore.AppendDocumentStart(make([]byte, 0, len(r.Doc)+128))
-		for _, e := range f {
-			// All other fields are equal in both versions and keep their bytes.
-			if !slices.Contains(slotFields, string(e.KeyBytes())) {
-				dst = append(dst, e...)
-				continue
-			}
-			var was fields
-			if err := each(e.Value().Data, func(e bsoncore.Element) error { was = append(was, e); return nil }); err != nil {
-				return nil, err
-			}
-			in, err := turn(was)
-			if err != nil {
-				return nil, fmt.Errorf("instance %s: %s: %w", r.Key, e.KeyBytes(), err)
-			}
-			// Both the instance and the record keep their field order, so that unchanged ones keep
-			// their bytes.
-			if before, ok := held[r.Key].Lookup(string(e.KeyBytes())).DocumentOK(); ok {
-				if in, err = inOrderOf(before, in); err != nil {
-					return nil, err
-				}
-			}
-			dst = bsoncore.AppendDocumentElement(dst, string(e.KeyBytes()), bsoncore.Document(in))
-		}
-		doc, err := bsoncore.AppendDocumentEnd(dst, at)
+		id, stored, err := idOf(f, guid)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("instance %s: %w", r.Key, err)
 		}
+		// The key has the definition, too. Another one would be lost on the way back.
+		if id != key.Definition {
+			return nil, fmt.Errorf("instance %s: %s is %q", r.Key, fieldDefID, id)
+		}
+		doc := f.build(func(field []byte) bool { return string(field) != fieldDefID }, func(dst []byte) []byte {
+			if stored {
+				dst = bsoncore.AppendStringElement(dst, fieldDefID, id)
+			}
+			return dst
+		})
+		// An unchanged record must keep its bytes, because verification compares bytes.
 		if before, ok := held[r.Key]; ok {
 			if doc, err = inOrderOf(before, doc); err != nil {
 				return nil, err

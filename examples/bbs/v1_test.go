@@ -301,7 +301,7 @@ func TestV1UpdateOverV2KeepsTheRest(t *testing.T) {
 		t.Errorf("the update wrote %v", w)
 	}
 	got := getV2(t, a, "p")
-	if got.GetInstances() != 8 || len(got.GetDefinitions()) != 2 || got.GetActiveDefinitionId() != "next" || got.GetHealthyDefinitionId() != "p" {
+	if got.GetInstances() != 8 || len(got.GetDefinitions()) != 2 || got.GetActiveDefinitionId() != "next" || got.GetHealthyDefinitionId() != "" {
 		t.Errorf("v2 sees %v", got)
 	}
 	if _, err := a.v1.DeleteDesiredLRP(ctx, connect.NewRequest(&bbsv1.DeleteDesiredLRPRequest{ProcessGuid: "p"})); err != nil {

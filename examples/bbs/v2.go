@@ -8,6 +8,8 @@ import (
 
 	"connectrpc.com/connect"
 
+	"google.golang.org/protobuf/proto"
+
 	"dbcontroller.dev/apiversion"
 	"dbcontroller.dev/apiversion/listing"
 	bbsv2 "dbcontroller.dev/gen/bbs/v2"
@@ -47,17 +49,6 @@ func NativeV2(store vrunner.Store, opts ...connect.HandlerOption) (string, http.
 	return resource.NewHandler(resource.Service{Descriptor: serviceV2, Tables: []resource.Standard{table}, Own: own, Options: opts})
 }
 
-// promotion marks the context of a v1 client's request. The only definition of a process created by
-// v1 is healthy from the start, exactly as if the process had been migrated.
-type promotion struct{}
-
-// promoting returns native with the mark of v1 clients in each request's context.
-func promoting(native http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		native.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), promotion{}, true)))
-	})
-}
-
 // splitDefinitions returns the definition records of a process.
 func splitDefinitions(p *bbsv2.LRPDeployment) map[string]*bbsv2.DefinitionRecord {
 	out := make(map[string]*bbsv2.DefinitionRecord, len(p.Definitions))
@@ -80,7 +71,7 @@ func joinDefinitions(p *bbsv2.LRPDeployment, records map[string]*bbsv2.Definitio
 }
 
 // checkV2 checks a new process. Methods that change a process check their own fields.
-func checkV2(ctx context.Context, p, before *bbsv2.LRPDeployment) error {
+func checkV2(_ context.Context, p, before *bbsv2.LRPDeployment) error {
 	if before != nil {
 		return nil
 	}
@@ -103,7 +94,7 @@ func checkV2(ctx context.Context, p, before *bbsv2.LRPDeployment) error {
 		return listing.Invalid(fieldActive, "%q is not one of definitions", p.ActiveDefinitionId)
 	}
 	// No definition of a new process has run, and a fallback must never activate one that has not.
-	if p.HealthyDefinitionId != "" && ctx.Value(promotion{}) == nil {
+	if p.HealthyDefinitionId != "" {
 		return listing.Invalid(fieldHealthy, "is %q, and nothing of a new process has run: leave it out, the service sets it when an instance runs", p.HealthyDefinitionId)
 	}
 	return nil
@@ -111,7 +102,7 @@ func checkV2(ctx context.Context, p, before *bbsv2.LRPDeployment) error {
 
 func (n nativeV2) UpdateLRPDeployment(ctx context.Context, req *connect.Request[bbsv2.UpdateLRPDeploymentRequest]) (*connect.Response[bbsv2.UpdateLRPDeploymentResponse], error) {
 	m := req.Msg
-	if err := checkMutable(m.GetInstances(), m.GetRoutes().GetEntries(), m.GetAnnotation()); err != nil {
+	if err := checkMutable(m, m.GetRoutes().GetEntries()); err != nil {
 		return nil, err
 	}
 	adds := m.GetDefinitionId() != "" || m.Definition != nil
@@ -139,6 +130,12 @@ func (n nativeV2) UpdateLRPDeployment(ctx context.Context, req *connect.Request[
 		if m.Annotation != nil {
 			p.Annotation = *m.Annotation
 		}
+		if m.RolloutTimeoutMs != nil {
+			p.RolloutTimeoutMs = *m.RolloutTimeoutMs
+		}
+		if m.FallBackAfterMs != nil {
+			p.FallBackAfterMs = *m.FallBackAfterMs
+		}
 		if m.HealthyDefinitionId == nil {
 			return nil
 		}
@@ -153,12 +150,15 @@ func (n nativeV2) UpdateLRPDeployment(ctx context.Context, req *connect.Request[
 
 func hasDefinition(p *bbsv2.LRPDeployment, id string) error {
 	if _, there := p.Definitions[id]; !there {
-		return fmt.Errorf("definition %q: %w", id, record.ErrNotFound)
+		return noDefinition(id)
 	}
 	return nil
 }
 
-func checkNewDefinition(id string, d *bbsv2.Definition) error {
+func noDefinition(id string) error { return fmt.Errorf("definition %q: %w", id, record.ErrNotFound) }
+
+// checkNewDefinition checks a definition of either version and its id.
+func checkNewDefinition(id string, d proto.Message) error {
 	if err := checkName("definition_id", id); err != nil {
 		return err
 	}

@@ -45,8 +45,10 @@ func seedV2(t testing.TB, a api) {
 	if _, err := a.v2.ActivateDefinition(ctx, connect.NewRequest(&bbsv2.ActivateDefinitionRequest{ProcessGuid: "b", DefinitionId: "next"})); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.v2.UpdateLRPDeployment(ctx, connect.NewRequest(&bbsv2.UpdateLRPDeploymentRequest{ProcessGuid: "c", HealthyDefinitionId: proto.String("")})); err != nil {
-		t.Fatal(err)
+	for _, guid := range []string{"a", "b", "d", "e"} {
+		if _, err := a.v2.UpdateLRPDeployment(ctx, connect.NewRequest(&bbsv2.UpdateLRPDeploymentRequest{ProcessGuid: guid, HealthyDefinitionId: proto.String(guid)})); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

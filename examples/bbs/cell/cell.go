@@ -43,7 +43,7 @@ type Cell struct {
 	cfg Config
 
 	mu         sync.Mutex
-	runs       map[string]Container // key: group name and guid of the instance
+	runs       map[string]Container // key: name of the index and guid of the instance
 	starts     int
 	evacuating bool
 	empty      chan struct{}
@@ -52,7 +52,8 @@ type Cell struct {
 
 // Container is an instance that a cell runs.
 type Container struct {
-	Name, GUID string // of the instance
+	Name, GUID string // of its index, and of the instance
+	Definition string // id of the instance's definition
 	LogGUID    string // of the instance's definition
 }
 
@@ -110,7 +111,8 @@ func (c *Cell) Runs() []Container {
 	return slices.Collect(maps.Values(c.runs))
 }
 
-// Census returns the containers of several cells, by instance name.
+// Census returns the containers of several cells, by index. While a definition is replaced, an index
+// can have one of each definition.
 func Census(cells ...*Cell) map[string][]Container {
 	out := map[string][]Container{}
 	for _, c := range cells {
@@ -189,7 +191,7 @@ func (c *Cell) stopUnknown(groups []*bbsv1.ActualLRPGroup) {
 	for _, g := range groups {
 		for _, i := range []*bbsv1.ActualLRP{g.Instance, g.Evacuating} {
 			if i.GetCellId() == c.cfg.ID {
-				known[key(g.Name, i.InstanceGuid)] = true
+				known[key(indexName(g), i.InstanceGuid)] = true
 			}
 		}
 	}
@@ -198,12 +200,25 @@ func (c *Cell) stopUnknown(groups []*bbsv1.ActualLRPGroup) {
 	maps.DeleteFunc(c.runs, func(k string, _ Container) bool { return !known[k] })
 }
 
+// indexName returns the name of a group without its definition.
+func indexName(g *bbsv1.ActualLRPGroup) string {
+	return converge.IndexName(g.ProcessGuid, int(g.Index))
+}
+
+// definitionOf returns the id of a group's definition. With it, a report is about this group only.
+func definitionOf(g *bbsv1.ActualLRPGroup) string {
+	if g.DefinitionId != nil {
+		return *g.DefinitionId
+	}
+	return g.ProcessGuid
+}
+
 func key(name, guid string) string { return name + " " + guid }
 
 // tend does the next step for an instance of this cell.
 func (c *Cell) tend(ctx context.Context, g *bbsv1.ActualLRPGroup, i *bbsv1.ActualLRP) error {
 	c.mu.Lock()
-	runs, known := c.runs[key(g.Name, i.InstanceGuid)]
+	runs, known := c.runs[key(indexName(g), i.InstanceGuid)]
 	evacuating := c.evacuating
 	c.mu.Unlock()
 	var err error
@@ -211,24 +226,24 @@ func (c *Cell) tend(ctx context.Context, g *bbsv1.ActualLRPGroup, i *bbsv1.Actua
 	case !known && i.State == string(converge.Claimed):
 		// The response to the claim was lost, or the start failed.
 		_, err = c.cfg.Instances.RemoveActualLRP(ctx, connect.NewRequest(&bbsv1.RemoveActualLRPRequest{
-			Name: g.Name, InstanceGuid: i.InstanceGuid, CellId: c.cfg.ID,
+			Name: g.Name, InstanceGuid: i.InstanceGuid, CellId: c.cfg.ID, DefinitionId: definitionOf(g),
 		}))
 	case !known:
 		// The cell crashed after it had started the instance.
 		_, err = c.cfg.Instances.CrashActualLRP(ctx, connect.NewRequest(&bbsv1.CrashActualLRPRequest{
-			Name: g.Name, InstanceGuid: i.InstanceGuid, CellId: c.cfg.ID, CrashReason: "the cell does not run it",
+			Name: g.Name, InstanceGuid: i.InstanceGuid, CellId: c.cfg.ID, DefinitionId: definitionOf(g), CrashReason: "the cell does not run it",
 		}))
 	// The container stops first: a removed instance must not run on.
 	case i.Retire:
-		c.stop(g.Name, i.InstanceGuid)
+		c.stop(indexName(g), i.InstanceGuid)
 		_, err = c.cfg.Instances.RemoveActualLRP(ctx, connect.NewRequest(&bbsv1.RemoveActualLRPRequest{
-			Name: g.Name, InstanceGuid: i.InstanceGuid, CellId: c.cfg.ID,
+			Name: g.Name, InstanceGuid: i.InstanceGuid, CellId: c.cfg.ID, DefinitionId: definitionOf(g),
 		}))
 	case i.State == string(converge.Claimed):
 		err = c.start(ctx, runs)
 	case evacuating && i == g.Instance:
 		_, err = c.cfg.Instances.EvacuateActualLRP(ctx, connect.NewRequest(&bbsv1.EvacuateActualLRPRequest{
-			Name: g.Name, InstanceGuid: i.InstanceGuid, CellId: c.cfg.ID,
+			Name: g.Name, InstanceGuid: i.InstanceGuid, CellId: c.cfg.ID, DefinitionId: definitionOf(g),
 		}))
 	}
 	return notLate(err)
@@ -261,27 +276,28 @@ func (c *Cell) take(ctx context.Context, g *bbsv1.ActualLRPGroup) error {
 	c.mu.Lock()
 	// A fresh guid for each attempt keeps a late response from matching a newer claim.
 	c.starts++
-	run := Container{Name: g.Name, GUID: fmt.Sprintf("%s-%s-%d", c.cfg.ID, g.Instance.Placement, c.starts)}
+	run := Container{Name: indexName(g), Definition: definitionOf(g), GUID: fmt.Sprintf("%s-%s-%d", c.cfg.ID, g.Instance.Placement, c.starts)}
 	c.mu.Unlock()
-	if _, err := c.cfg.Instances.ClaimActualLRP(ctx, connect.NewRequest(&bbsv1.ClaimActualLRPRequest{Name: g.Name, InstanceGuid: run.GUID, CellId: c.cfg.ID})); err != nil {
+	if _, err := c.cfg.Instances.ClaimActualLRP(ctx, connect.NewRequest(&bbsv1.ClaimActualLRPRequest{Name: run.Name, InstanceGuid: run.GUID, CellId: c.cfg.ID, DefinitionId: run.Definition})); err != nil {
 		return notLate(err)
 	}
 	return notLate(c.start(ctx, run))
 }
 
-// start runs a claimed instance with the definition of its process.
+// start runs a claimed instance with its definition, which is not the active one if the instance
+// starts again during a rollout.
 func (c *Cell) start(ctx context.Context, run Container) error {
 	guid, _, err := converge.SplitName(run.Name)
 	if err != nil {
 		return err
 	}
-	p, err := c.cfg.Processes.GetDesiredLRP(ctx, connect.NewRequest(&bbsv1.GetDesiredLRPRequest{ProcessGuid: guid}))
+	p, err := c.cfg.Processes.GetDesiredLRP(ctx, connect.NewRequest(&bbsv1.GetDesiredLRPRequest{ProcessGuid: guid, DefinitionId: run.Definition}))
 	if err != nil {
 		return err
 	}
 	if p.Msg.GetDesiredLrp().GetDefinition().GetAction().GetPath() == FailingPath {
 		_, err := c.cfg.Instances.CrashActualLRP(ctx, connect.NewRequest(&bbsv1.CrashActualLRPRequest{
-			Name: run.Name, InstanceGuid: run.GUID, CellId: c.cfg.ID, CrashReason: "exit status 1",
+			Name: run.Name, InstanceGuid: run.GUID, CellId: c.cfg.ID, CrashReason: "exit status 1", DefinitionId: run.Definition,
 		}))
 		return err
 	}
@@ -292,7 +308,7 @@ func (c *Cell) start(ctx context.Context, run Container) error {
 		c.runs[key(run.Name, run.GUID)] = run
 	}
 	c.mu.Unlock()
-	_, err = c.cfg.Instances.StartActualLRP(ctx, connect.NewRequest(&bbsv1.StartActualLRPRequest{Name: run.Name, InstanceGuid: run.GUID, CellId: c.cfg.ID}))
+	_, err = c.cfg.Instances.StartActualLRP(ctx, connect.NewRequest(&bbsv1.StartActualLRPRequest{Name: run.Name, InstanceGuid: run.GUID, CellId: c.cfg.ID, DefinitionId: run.Definition}))
 	switch connect.CodeOf(err) {
 	// On any other error the outcome is unknown, and the next poll finds out.
 	case connect.CodeFailedPrecondition, connect.CodeNotFound:

@@ -3,35 +3,48 @@ package converge
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
+
+// Key names a slot of a process: one index of one definition.
+type Key struct {
+	Definition string
+	Index      int
+}
 
 // Process is a process with the state of all its instances.
 type Process struct {
 	Instances int    // desired number; 0 for a deleted process
 	Epoch     string // of this creation of the process; a recreated one has another
 	Active    string // id of the definition to run
-	Healthy   string // the last one seen running; empty if none was
+	Healthy   string // id of the last one that was proven by running; empty if none was
 	Former    []string
-	// Timeouts holds the longest start time of each definition; 0 means DefaultStartTimeout. A nil
-	// map means unknown, and Decide then falls back at once. A caller that has not read the
-	// definitions thus learns which processes need them.
-	Timeouts map[string]time.Duration
-	Slots    map[int]Slot
-	Lost     map[string]bool // cells that stopped reporting
+	// Single means that the data hold the active definition only. No other definition can start, and
+	// the process records no healthy one: a definition counts as proven while an instance of it runs.
+	Single bool
+	// RolloutTimeout is the time that a proven definition has to run at an index, before the rollout
+	// gives it up there. 0 means DefaultRolloutTimeout.
+	RolloutTimeout time.Duration
+	// FallBackAfter is the time after which a definition that runs nowhere gives way to the healthy
+	// one. 0 means never: its instance is tried for ever.
+	FallBackAfter time.Duration
+	Slots         map[Key]Slot
+	Lost          map[string]bool // cells that stopped reporting
 }
 
-// DefaultStartTimeout applies to a definition without a timeout.
-const DefaultStartTimeout = time.Minute
+// DefaultRolloutTimeout applies to a process without a timeout of its own.
+const DefaultRolloutTimeout = time.Minute
 
 // Op is the kind of an Action.
 type Op string
 
 // The operations.
 const (
-	Place    Op = "place"     // puts an instance into a slot
-	Replace  Op = "replace"   // starts a successor; the old instance runs until it is up
+	Place    Op = "place"     // puts an instance where none runs
+	Replace  Op = "replace"   // starts the active definition beside an instance that runs until then
 	Restart  Op = "restart"   // makes a crashed instance unclaimed again
+	GiveUp   Op = "give up"   // stops the attempts to run the active definition at an index
 	Retire   Op = "retire"    // asks a cell to stop an instance
 	Clear    Op = "clear"     // drops a lost instance
 	Delete   Op = "delete"    // deletes a slot
@@ -40,11 +53,11 @@ const (
 	Prune    Op = "prune"     // deletes Definitions
 )
 
-// Action is one change. Heal, FallBack and Prune change the process, all others one slot.
+// Action is one change. Heal, FallBack and Prune change the process, all others the slot of Key.
 type Action struct {
 	Op          Op
-	Index       int
-	Was, Slot   Slot // of the index: the state decided on, and the new state
+	Key         Key
+	Was, Slot   Slot // the state decided on, and the new state
 	Definition  string
 	Definitions []string
 }
@@ -55,148 +68,148 @@ func Decide(p Process, now time.Time) []Action {
 		return []Action{{Op: FallBack, Definition: p.Healthy}} // all other actions depend on this one
 	}
 	var out []Action
-	if p.Active != p.Healthy && p.runs(p.Active) {
-		out = append(out, Action{Op: Heal, Definition: p.Active})
+	was := p
+	if id := p.proved(); id != "" {
+		out = append(out, Action{Op: Heal, Definition: id})
+		p.Healthy = id
 	}
-	// Only one instance is replaced at a time, so that the process keeps its capacity.
-	underWay := p.underWay()
+	next := p.next(now)
+	keys := slices.Collect(maps.Keys(p.Slots))
 	for i := range p.Instances {
-		// A missing slot is a zero Slot, and gets an instance like an empty one.
-		was := p.Slots[i]
-		next, op := p.desired(was, now, underWay)
-		if op == "" {
-			continue
-		}
-		// Further replacements wait for the next call.
-		underWay = true
-		out = append(out, Action{Op: op, Index: i, Was: was, Slot: next})
+		// The slots of these definitions may have to be created.
+		keys = append(keys, Key{p.Active, i}, Key{p.base(), i})
 	}
-	for _, i := range slices.Sorted(maps.Keys(p.Slots)) {
-		if i >= 0 && i < p.Instances {
-			continue
+	slices.SortFunc(keys, func(a, b Key) int {
+		if a.Index != b.Index {
+			return a.Index - b.Index
 		}
-		was := p.Slots[i]
-		if next, op := p.surplus(was); op != "" {
-			out = append(out, Action{Op: op, Index: i, Was: was, Slot: next})
+		return strings.Compare(a.Definition, b.Definition)
+	})
+	for _, k := range slices.Compact(keys) {
+		before, exists := p.Slots[k]
+		s, op := p.desired(k, before, now, k.Index == next)
+		// A slot without an instance has no record, unless one is placed right now.
+		if s == (Slot{}) {
+			op = Delete
+			if !exists {
+				continue
+			}
+		}
+		if op != "" {
+			out = append(out, Action{Op: op, Key: k, Was: before, Slot: s})
 		}
 	}
-	if ids := p.unnamed(); len(ids) > 0 {
+	// Of the state before Heal: the caller may fail to apply that.
+	if ids := was.unnamed(); len(ids) > 0 {
 		out = append(out, Action{Op: Prune, Definitions: ids})
 	}
 	return out
 }
 
-// current reports whether an instance runs the active definition of this creation of the process.
-func (p Process) current(i *Instance) bool { return i.Definition == p.Active && i.Epoch == p.Epoch }
-
-// lost reports whether an instance was on a lost cell.
-func (p Process) lost(i *Instance) bool { return i.OnCell() && p.Lost[i.Cell] }
-
-// runs reports whether any desired instance runs a definition.
-func (p Process) runs(definition string) bool {
-	for i := range p.Instances {
-		if in := p.Slots[i].Instance; in != nil && in.State == Running && in.Definition == definition && in.Epoch == p.Epoch && !p.lost(in) {
-			return true
-		}
+// base returns the definition of instances that start outside of the rollout, after a crash for
+// example: the healthy one, because the active one may never run.
+func (p Process) base() string {
+	if p.Healthy != "" {
+		return p.Healthy
 	}
-	return false
+	return p.Active
 }
 
-// failed reports whether the active definition's start timeout has passed without a running
-// instance.
-func (p Process) failed(now time.Time) bool {
-	if p.Healthy == "" || p.Healthy == p.Active || p.runs(p.Active) {
-		return false
+// desired returns the next state of a slot. roll means that the rollout reaches its index.
+func (p Process) desired(k Key, s Slot, now time.Time, roll bool) (Slot, Op) {
+	op := p.drop(&s)
+	runner := p.runner(k.Index)
+	starts := runner == "" && k.Definition == p.base()
+	wants := k.Index >= 0 && k.Index < p.Instances
+	stays := wants && (starts || k.Definition == runner || k.Definition == p.Active)
+	// Once a successor runs, an evacuated instance may stop. Their definitions do not matter.
+	if retire := s.retire(!stays, !wants || runner != ""); retire != "" {
+		op = retire
 	}
-	timeout := p.Timeouts[p.Active]
-	// A nil map stays at 0, so that an unread process falls back at once and gets read.
-	if timeout <= 0 && p.Timeouts != nil {
-		timeout = DefaultStartTimeout
-	}
-	for i := range p.Instances {
-		// The time counts from the request of the instance, so a crash does not restart it.
-		if in := p.Slots[i].Instance; in != nil && p.current(in) && !now.Before(in.Wanted.Add(timeout)) {
-			return true
-		}
-	}
-	return false
-}
-
-// underWay reports whether any desired instance is not running, or still has a predecessor. The
-// next instance with an old definition must wait until then.
-func (p Process) underWay() bool {
-	for i := range p.Instances {
-		s := p.Slots[i]
-		if in := s.Instance; in == nil || in.State != Running || in.Retire || p.lost(in) || s.Evacuating != nil {
-			return true
-		}
-	}
-	return false
-}
-
-// desired returns the next state of a slot that must have an instance.
-func (p Process) desired(s Slot, now time.Time, underWay bool) (Slot, Op) {
-	var op Op
-	if s.Evacuating != nil && p.lost(s.Evacuating) {
-		s.Evacuating, op = nil, Clear
+	if !stays {
+		return s, op
 	}
 	in := s.Instance
 	switch {
-	case in == nil || p.lost(in) || !p.current(in) && in.State != Running && !in.Retire:
-		// An instance that does not run yet is replaced at once: no capacity is lost.
-		s.Instance, op = wanted(p.Active, p.Epoch, now), Place
-	case in.Retire: // its cell will stop it
+	case in == nil && starts:
+		s.Instance, op = wanted(p.Epoch, now), Place
+	case in == nil && roll && k.Definition == p.Active:
+		s.Instance, op = wanted(p.Epoch, now), Replace
+	case in == nil, in.Retire: // nothing to start, or its cell will stop it first
+	case in.GivenUp && starts:
+		// Nothing else runs here any longer, so it is tried again.
+		s.Instance, op = wanted(p.Epoch, now), Place
+	case in.GivenUp && !p.proven():
+		s.Instance, op = nil, Retire // the rollout starts over
+	case in.GivenUp: // until another definition becomes active
+	case k.Definition != runner && !starts && p.proven() && p.late(in, now):
+		s.Instance, op = in.givenUp(now), GiveUp
 	case in.State == Crashed && !now.Before(in.Since.Add(pause(in.Crashes))):
 		// A copy: Action.Was must keep the old state.
-		next := *in
-		next.State, next.Since = Unclaimed, now
-		s.Instance, op = &next, Restart
-	case in.State == Running && s.Evacuating != nil && !s.Evacuating.Retire:
-		// The successor runs, so the predecessor may stop.
-		s.Evacuating, op = retired(s.Evacuating), Retire
-	case in.State == Running && s.Evacuating == nil && !p.current(in) && !underWay:
-		// The old instance runs on in the evacuating place until its successor runs.
-		s.Instance, s.Evacuating, op = wanted(p.Active, p.Epoch, now), in, Replace
+		again := *in
+		again.State, again.Since = Unclaimed, now
+		s.Instance, op = &again, Restart
 	}
 	return s, op
 }
 
-// surplus returns the next state of a slot that must be empty.
-func (p Process) surplus(s Slot) (Slot, Op) {
-	was := s
+// drop removes the instances of lost cells from a slot, and retires those of a process that was
+// deleted and recreated since.
+func (p Process) drop(s *Slot) (op Op) {
 	for _, in := range []**Instance{&s.Instance, &s.Evacuating} {
-		if *in != nil && p.lost(*in) {
-			*in = nil
+		switch {
+		case *in == nil:
+		case p.lost(*in):
+			if *in, op = (*in).stopped(), Clear; *in != nil && (*in).Epoch != p.Epoch {
+				*in = nil
+			}
+		case (*in).Epoch != p.Epoch && (!(*in).OnCell() || !(*in).Retire):
+			*in, op = retired(*in), Retire
 		}
-		*in = retired(*in)
 	}
-	switch {
-	case s.Instance == nil && s.Evacuating == nil:
-		return s, Delete
-	case s.Equal(was):
-		return s, "" // its cells will stop them
-	default:
-		return s, Retire
-	}
+	return op
 }
 
-// unnamed returns the former definitions that nothing refers to.
-func (p Process) unnamed() []string {
-	named := map[string]bool{p.Active: true, p.Healthy: true}
-	for _, s := range p.Slots {
-		for _, in := range []*Instance{s.Instance, s.Evacuating} {
-			if in != nil {
-				named[in.Definition] = true
-			}
+// next returns the index where the rollout starts the active definition next, or -1. It goes on only
+// while nothing else is under way, so that the process keeps its capacity.
+func (p Process) next(now time.Time) int {
+	next := -1
+	for i := range p.Instances {
+		candidate := p.Slots[Key{p.Active, i}].Instance
+		runner := p.runner(i)
+		// Until it is proven, the definition starts at one index only. It does not count where it is
+		// all that there is.
+		tried := candidate != nil && (runner != "" || p.base() != p.Active)
+		if tried && !p.proven() || p.busy(i, now) {
+			return -1
+		}
+		if next < 0 && candidate == nil && runner != p.Active {
+			next = i
 		}
 	}
-	var out []string
-	for _, id := range p.Former {
-		if !named[id] {
-			out = append(out, id)
+	return next
+}
+
+// busy reports whether the rollout must wait for an index: an instance is starting or stopping there.
+// It does not wait for ever for one that does not start.
+func (p Process) busy(i int, now time.Time) bool {
+	runner := p.runner(i)
+	if runner == "" {
+		in := p.Slots[Key{p.base(), i}].Instance
+		return in == nil || !p.late(in, now)
+	}
+	for k, s := range p.Slots {
+		if k.Index != i {
+			continue
+		}
+		in := s.Instance
+		starts := in != nil && k.Definition == p.Active && in.State != Running && !in.GivenUp
+		stops := in != nil && k.Definition != runner && in.OnCell()
+		if starts || stops || s.Evacuating != nil {
+			return true
 		}
 	}
-	return out
+	return false
 }
 
 // pause returns the wait before a restart, after that many crashes in a row. It is 0 for the first

@@ -2,6 +2,7 @@ package converge_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -11,47 +12,85 @@ import (
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// instance makes one of a state: "new running a", "old crashed", with the time since when it is
-// so and is wanted.
-func instance(state converge.State, definition string, ago time.Duration) *converge.Instance {
-	in := &converge.Instance{Placement: "p", State: state, Definition: definition, Epoch: "e", Wanted: now.Add(-ago), Since: now.Add(-ago)}
+// instance makes one that is wanted and in its state for some time.
+func instance(state converge.State, ago time.Duration) *converge.Instance {
+	in := &converge.Instance{Placement: "p", State: state, Epoch: "e", Wanted: now.Add(-ago), Since: now.Add(-ago)}
 	if in.OnCell() {
-		in.GUID, in.Cell = "guid-"+definition, "cell"
+		in.GUID, in.Cell = "guid", "cell"
 	}
 	return in
 }
 
-func running(definition string) *converge.Instance {
-	return instance(converge.Running, definition, time.Second)
-}
-
-func on(cell string, in *converge.Instance) *converge.Instance {
-	in.Cell = cell
-	return in
-}
-
-func failed(why string) *converge.Instance {
-	in := instance(converge.Unclaimed, "d", 0)
-	in.PlacementError = why
-	return in
-}
-
-func retiring(in *converge.Instance) *converge.Instance {
-	in.Retire = true
-	return in
+// slotsOf reads slots as tests write them: "old@0 running 5s", with "retire", "given-up", "lost",
+// "former" (of the process before) and "crashed4" for four crashes in a row; an evacuating instance
+// behind a slash; "-" for none.
+func slotsOf(t *testing.T, texts ...string) map[converge.Key]converge.Slot {
+	t.Helper()
+	one := func(text string) *converge.Instance {
+		words := strings.Fields(text)
+		if len(words) == 0 || words[0] == "-" {
+			return nil
+		}
+		state, crashes, _ := strings.Cut(words[0], "crashed")
+		ago, in := time.Second, &converge.Instance{}
+		if state == "" {
+			state = "crashed"
+		}
+		for _, w := range words[1:] {
+			if d, err := time.ParseDuration(w); err == nil {
+				ago = d
+			}
+		}
+		in = instance(converge.State(strings.ToUpper(state)), ago)
+		if n, err := strconv.Atoi(crashes); err == nil {
+			in.Crashes = int32(n)
+		}
+		for _, w := range words[1:] {
+			switch w {
+			case "retire":
+				in.Retire = true
+			case "given-up":
+				in.GivenUp = true
+			case "lost":
+				in.Cell = "gone"
+			case "former":
+				in.Epoch = "e0"
+			default:
+				if _, err := time.ParseDuration(w); err != nil {
+					t.Fatalf("%q in %q", w, text)
+				}
+			}
+		}
+		return in
+	}
+	out := map[converge.Key]converge.Slot{}
+	for _, text := range texts {
+		name, rest, _ := strings.Cut(text, " ")
+		definition, index, _ := strings.Cut(name, "@")
+		i, err := strconv.Atoi(index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		instance, evacuating, _ := strings.Cut(rest, "/")
+		out[converge.Key{Definition: definition, Index: i}] = converge.Slot{Instance: one(instance), Evacuating: one(evacuating)}
+	}
+	return out
 }
 
 // told prints actions as tests read them.
 func told(actions []converge.Action) string {
 	occupant := func(in *converge.Instance) string {
-		switch {
-		case in == nil:
-			return "none"
-		case in.Retire:
-			return strings.ToLower(string(in.State)) + " " + in.Definition + " to retire"
-		default:
-			return strings.ToLower(string(in.State)) + " " + in.Definition
+		if in == nil {
+			return "-"
 		}
+		out := strings.ToLower(string(in.State))
+		if in.GivenUp {
+			out += " given-up"
+		}
+		if in.Retire {
+			out += " retire"
+		}
+		return out
 	}
 	var out []string
 	for _, a := range actions {
@@ -61,9 +100,13 @@ func told(actions []converge.Action) string {
 		case converge.Prune:
 			out = append(out, fmt.Sprintf("%s %s", a.Op, strings.Join(a.Definitions, " ")))
 		case converge.Delete:
-			out = append(out, fmt.Sprintf("%s %d", a.Op, a.Index))
+			out = append(out, fmt.Sprintf("%s %s@%d", a.Op, a.Key.Definition, a.Key.Index))
 		default:
-			out = append(out, fmt.Sprintf("%s %d: %s/%s", a.Op, a.Index, occupant(a.Slot.Instance), occupant(a.Slot.Evacuating)))
+			text := fmt.Sprintf("%s %s@%d: %s", a.Op, a.Key.Definition, a.Key.Index, occupant(a.Slot.Instance))
+			if a.Slot.Evacuating != nil {
+				text += "/" + occupant(a.Slot.Evacuating)
+			}
+			out = append(out, text)
 		}
 	}
 	return strings.Join(out, "; ")
@@ -71,184 +114,105 @@ func told(actions []converge.Action) string {
 
 func TestDecide(t *testing.T) {
 	t.Parallel()
-	slots := func(in ...*converge.Instance) map[int]converge.Slot {
-		out := map[int]converge.Slot{}
-		for i, in := range in {
-			out[i] = converge.Slot{Instance: in}
-		}
-		return out
-	}
-	timeouts := map[string]time.Duration{"new": 10 * time.Second, "old": 0}
+	type process = converge.Process
 	for _, tc := range []struct {
-		name string
-		p    converge.Process
-		want string
+		name  string
+		p     process
+		slots []string
+		want  string
 	}{
-		{"nothing is there", converge.Process{Instances: 2, Active: "new"}, "place 0: unclaimed new/none; place 1: unclaimed new/none"},
-		{"all is as it is to be", converge.Process{Instances: 2, Active: "new", Healthy: "new", Slots: slots(running("new"), running("new"))}, ""},
-		{"a cell has it", converge.Process{Instances: 1, Active: "new", Slots: slots(instance(converge.Claimed, "new", 0))}, ""},
-		{"the first one runs", converge.Process{Instances: 2, Active: "new", Slots: slots(running("new"), instance(converge.Unclaimed, "new", 0))}, "heal new"},
-		{"one at a time", converge.Process{Instances: 2, Active: "new", Healthy: "old", Slots: slots(running("old"), running("old"))}, "replace 0: unclaimed new/running old"},
-		{"the next waits", converge.Process{Instances: 2, Active: "new", Healthy: "old", Timeouts: timeouts,
-			Slots: map[int]converge.Slot{0: {instance(converge.Claimed, "new", time.Second), running("old")}, 1: {running("old"), nil}}}, ""},
-		{"the predecessor goes", converge.Process{Instances: 2, Active: "new", Healthy: "new",
-			Slots: map[int]converge.Slot{0: {running("new"), running("old")}, 1: {running("old"), nil}}}, "retire 0: running new/running old to retire"},
-		{"its cell stops it", converge.Process{Instances: 2, Active: "new", Healthy: "new",
-			Slots: map[int]converge.Slot{0: {running("new"), retiring(running("old"))}, 1: {running("old"), nil}}}, ""},
-		{"then the next one", converge.Process{Instances: 2, Active: "new", Healthy: "new", Slots: slots(running("new"), running("old"))}, "replace 1: unclaimed new/running old"},
-		{"what does not run is replaced at once", converge.Process{Instances: 3, Active: "new", Healthy: "old",
-			Slots: slots(instance(converge.Crashed, "old", time.Hour), instance(converge.Claimed, "old", 0), running("old"))}, "place 0: unclaimed new/none; place 1: unclaimed new/none"},
-		{"of the process before", converge.Process{Instances: 1, Active: "new", Healthy: "new", Epoch: "e2", Slots: slots(running("new"))}, "replace 0: unclaimed new/running new"},
-		{"in time", converge.Process{Instances: 1, Active: "new", Healthy: "old", Timeouts: timeouts, Slots: slots(instance(converge.Claimed, "new", 9*time.Second))}, ""},
-		{"failed", converge.Process{Instances: 1, Active: "new", Healthy: "old", Timeouts: timeouts, Slots: slots(instance(converge.Claimed, "new", 10*time.Second))}, "fall back old"},
-		{"failed, by the default", converge.Process{Instances: 1, Active: "old", Healthy: "new", Timeouts: timeouts, Slots: slots(instance(converge.Crashed, "old", time.Minute))}, "fall back new"},
-		{"nothing to fall back to", converge.Process{Instances: 1, Active: "new", Timeouts: timeouts, Slots: slots(instance(converge.Claimed, "new", time.Hour))}, ""},
-		{"one runs, so it did not fail", converge.Process{Instances: 2, Active: "new", Healthy: "old", Timeouts: timeouts,
-			Slots: slots(running("new"), instance(converge.Unclaimed, "new", time.Hour))}, "heal new"},
-		{"what failed is replaced", converge.Process{Instances: 2, Active: "old", Healthy: "old", Former: []string{"new"},
-			Slots: map[int]converge.Slot{0: {instance(converge.Claimed, "new", time.Hour), running("old")}, 1: {running("old"), nil}}}, "place 0: unclaimed old/running old"},
-		{"a crash", converge.Process{Instances: 1, Active: "new", Healthy: "new", Slots: slots(&converge.Instance{State: converge.Crashed, Definition: "new", Crashes: 3, Since: now})}, "restart 0: unclaimed new/none"},
-		{"many crashes", converge.Process{Instances: 1, Active: "new", Healthy: "new", Slots: slots(&converge.Instance{State: converge.Crashed, Definition: "new", Crashes: 4, Since: now.Add(-29 * time.Second)})}, ""},
-		{"after the pause", converge.Process{Instances: 1, Active: "new", Healthy: "new", Slots: slots(&converge.Instance{State: converge.Crashed, Definition: "new", Crashes: 4, Since: now.Add(-30 * time.Second)})}, "restart 0: unclaimed new/none"},
-		{"a cell is lost", converge.Process{Instances: 2, Active: "new", Healthy: "new", Lost: map[string]bool{"gone": true},
-			Slots: slots(on("gone", running("new")), running("new"))}, "place 0: unclaimed new/none"},
-		{"one that was evacuated is lost", converge.Process{Instances: 1, Active: "new", Healthy: "new", Lost: map[string]bool{"gone": true},
-			Slots: map[int]converge.Slot{0: {instance(converge.Unclaimed, "new", 0), on("gone", running("new"))}}}, "clear 0: unclaimed new/none"},
-		{"asked to stop", converge.Process{Instances: 1, Active: "new", Healthy: "new", Slots: slots(retiring(running("new")))}, ""},
-		{"surplus", converge.Process{Instances: 1, Active: "new", Healthy: "new",
-			Slots: map[int]converge.Slot{0: {running("new"), nil}, 1: {running("new"), nil}, 2: {instance(converge.Unclaimed, "new", 0), nil}, 3: {}, 4: {retiring(running("new")), nil}}},
-			"retire 1: running new to retire/none; delete 2; delete 3"},
-		{"surplus, lost", converge.Process{Active: "new", Lost: map[string]bool{"gone": true},
-			Slots: map[int]converge.Slot{0: {on("gone", running("new")), on("gone", retiring(running("old")))}, 1: {on("gone", running("new")), running("new")}}},
-			"delete 0; retire 1: none/running new to retire"},
-		{"deleted", converge.Process{Slots: slots(running("new"), nil)}, "retire 0: running new to retire/none; delete 1"},
-		{"nobody names it", converge.Process{Instances: 2, Active: "new", Healthy: "fine", Former: []string{"fine", "runs", "evacuates", "gone", "new"}, Timeouts: timeouts,
-			Slots: map[int]converge.Slot{0: {instance(converge.Claimed, "new", 0), running("evacuates")}, 1: {running("runs"), nil}}}, "prune gone"},
+		{"nothing is there", process{Instances: 2, Active: "new"}, nil, "place new@0: unclaimed; place new@1: unclaimed"},
+		{"all is as it is to be", process{Instances: 2, Active: "new", Healthy: "new"}, []string{"new@0 running", "new@1 running"}, ""},
+		{"a cell has it", process{Instances: 1, Active: "new"}, []string{"new@0 claimed"}, ""},
+		{"the first one runs", process{Instances: 2, Active: "new"}, []string{"new@0 running", "new@1 unclaimed"}, "heal new"},
+		{"a client was faster than the first heal", process{Instances: 2, Active: "new", Former: []string{"older", "old"}}, []string{"older@1 running", "old@0 running"},
+			"heal old; replace new@0: unclaimed"},
+
+		// The rollout.
+		{"one at a time", process{Instances: 2, Active: "new", Healthy: "old"}, []string{"old@0 running", "old@1 running"}, "replace new@0: unclaimed"},
+		{"the next waits", process{Instances: 2, Active: "new", Healthy: "old"}, []string{"old@0 running", "new@0 claimed", "old@1 running"}, ""},
+		{"the predecessor goes", process{Instances: 2, Active: "new", Healthy: "new"}, []string{"new@0 running", "old@0 running", "old@1 running"}, "retire old@0: running retire"},
+		{"its cell stops it", process{Instances: 2, Active: "new", Healthy: "new"}, []string{"new@0 running", "old@0 running retire", "old@1 running"}, ""},
+		{"it has stopped", process{Instances: 2, Active: "new", Healthy: "new"}, []string{"new@0 running", "old@0 -", "old@1 running"}, "delete old@0; replace new@1: unclaimed"},
+		{"then the next one", process{Instances: 2, Active: "new", Healthy: "new"}, []string{"new@0 running", "old@1 running"}, "replace new@1: unclaimed"},
+
+		// Restarts outside of the rollout.
+		{"a crash during a rollout", process{Instances: 3, Active: "new", Healthy: "old"}, []string{"old@0 running", "new@0 claimed", "old@1 crashed", "old@2 running"}, "restart old@1: unclaimed"},
+		{"a crash at the index of the rollout", process{Instances: 1, Active: "new", Healthy: "old"}, []string{"old@0 crashed", "new@0 claimed"}, "restart old@0: unclaimed"},
+		{"a crash of one before the healthy one", process{Instances: 2, Active: "new", Healthy: "old"}, []string{"old@0 running", "new@0 claimed", "older@1 crashed"}, "place old@1: unclaimed; delete older@1"},
+		{"an evacuation during a rollout", process{Instances: 2, Active: "new", Healthy: "old"}, []string{"old@0 running", "new@0 claimed", "old@1 -/running"}, "place old@1: unclaimed/running"},
+		{"an evacuation of one before the healthy one", process{Instances: 2, Active: "new", Healthy: "old"}, []string{"old@0 running", "new@0 claimed", "older@1 -/running"}, "place old@1: unclaimed"},
+		{"its successor runs", process{Instances: 2, Active: "new", Healthy: "old"}, []string{"old@0 running", "new@0 claimed", "older@1 -/running", "old@1 running"}, "retire older@1: -/running retire"},
+		{"a lost cell during a rollout", process{Instances: 2, Active: "new", Healthy: "old"}, []string{"old@0 running", "new@0 claimed", "old@1 running lost"}, "place old@1: unclaimed"},
+		{"one more during a rollout", process{Instances: 2, Active: "new", Healthy: "old"}, []string{"old@0 running", "new@0 claimed"}, "place old@1: unclaimed"},
+		{"proven by now", process{Instances: 2, Active: "new", Healthy: "new"}, []string{"new@0 running", "old@1 crashed"}, "place new@1: unclaimed; delete old@1"},
+		{"nothing was proven", process{Instances: 1, Active: "new"}, []string{"old@0 crashed"}, "place new@0: unclaimed; delete old@0"},
+		{"a crash", process{Instances: 1, Active: "new", Healthy: "new"}, []string{"new@0 crashed3 0s"}, "restart new@0: unclaimed"},
+		{"many crashes", process{Instances: 1, Active: "new", Healthy: "new"}, []string{"new@0 crashed4 29s"}, ""},
+		{"after the pause", process{Instances: 1, Active: "new", Healthy: "new"}, []string{"new@0 crashed4 30s"}, "restart new@0: unclaimed"},
+		{"a cell is lost", process{Instances: 2, Active: "new", Healthy: "new"}, []string{"new@0 running lost", "new@1 running"}, "place new@0: unclaimed"},
+		{"one that was evacuated is lost", process{Instances: 1, Active: "new", Healthy: "new"}, []string{"new@0 unclaimed/running lost"}, "clear new@0: unclaimed"},
+		{"asked to stop", process{Instances: 1, Active: "new", Healthy: "new"}, []string{"new@0 running retire"}, ""},
+
+		// An index that holds the rollout up.
+		{"within its timeout", process{Instances: 3, Active: "new", Healthy: "new"}, []string{"new@0 running", "old@1 running", "new@1 crashed3 59s", "old@2 running"}, "restart new@1: unclaimed"},
+		{"after its timeout", process{Instances: 3, Active: "new", Healthy: "new"}, []string{"new@0 running", "old@1 running", "new@1 crashed9 60s", "old@2 running"}, "give up new@1: crashed given-up"},
+		{"a timeout of its own", process{Instances: 3, Active: "new", Healthy: "new", RolloutTimeout: 7 * time.Second}, []string{"new@0 running", "old@1 running", "new@1 claimed 7s", "old@2 running"}, "give up new@1: claimed given-up retire"},
+		{"a longer timeout", process{Instances: 3, Active: "new", Healthy: "new", RolloutTimeout: time.Hour}, []string{"new@0 running", "old@1 running", "new@1 unclaimed 59m", "old@2 running"}, ""},
+		{"no cell takes it", process{Instances: 3, Active: "new", Healthy: "new"}, []string{"new@0 running", "old@1 running", "new@1 unclaimed 60s", "old@2 running"}, "give up new@1: crashed given-up"},
+		{"its cell still has it", process{Instances: 3, Active: "new", Healthy: "new"}, []string{"new@0 running", "old@1 running", "new@1 claimed given-up retire", "old@2 running"}, ""},
+		{"its cell is lost", process{Instances: 2, Active: "new", Healthy: "new"}, []string{"new@0 running", "old@1 running", "new@1 claimed given-up retire lost"}, "clear new@1: crashed given-up"},
+		{"the rollout goes on", process{Instances: 3, Active: "new", Healthy: "new"}, []string{"new@0 running", "old@1 running", "new@1 crashed given-up", "old@2 running"}, "replace new@2: unclaimed"},
+		{"it stays as it is", process{Instances: 3, Active: "new", Healthy: "new", Former: []string{"old"}}, []string{"new@0 running", "old@1 running", "new@1 crashed given-up 1000h", "new@2 running"}, ""},
+		{"the other one crashes there", process{Instances: 3, Active: "new", Healthy: "new"}, []string{"new@0 running", "old@1 crashed", "new@1 crashed given-up", "new@2 running"}, "place new@1: unclaimed; delete old@1"},
+		{"it crashes for ever after it ran", process{Instances: 3, Active: "new", Healthy: "new"}, []string{"new@0 running", "new@1 crashed9 60s", "old@2 running"}, "replace new@2: unclaimed"},
+		{"it crashed after it ran", process{Instances: 3, Active: "new", Healthy: "new"}, []string{"new@0 running", "new@1 crashed9 59s", "old@2 running"}, ""},
+		{"the healthy one crashes for ever", process{Instances: 2, Active: "new", Healthy: "old"}, []string{"old@0 crashed9 60s", "old@1 crashed9 60s"}, "replace new@0: unclaimed"},
+		{"the healthy one has crashed", process{Instances: 2, Active: "new", Healthy: "old"}, []string{"old@0 running", "old@1 crashed9 59s"}, ""},
+
+		// A third definition.
+		{"the second one waits", process{Instances: 3, Active: "third", Healthy: "new"}, []string{"new@0 running", "new@1 running", "old@2 running", "new@2 crashed"}, "replace third@0: unclaimed; delete new@2"},
+		{"the second one starts", process{Instances: 3, Active: "third", Healthy: "new"}, []string{"new@0 running", "new@1 running", "old@2 running", "new@2 claimed"}, "retire new@2: claimed retire"},
+		{"the second one was given up", process{Instances: 3, Active: "third", Healthy: "new"}, []string{"new@0 running", "old@1 running", "new@1 crashed given-up", "new@2 running"}, "replace third@0: unclaimed; delete new@1"},
+		{"the second one never ran", process{Instances: 2, Active: "third", Healthy: "old", Former: []string{"old", "new"}}, []string{"old@0 running", "new@0 unclaimed", "old@1 running"}, "delete new@0; replace third@0: unclaimed"},
+		{"it is replaced everywhere", process{Instances: 1, Active: "third", Healthy: "third", Former: []string{"old", "new"}}, []string{"third@0 running", "new@0 -"}, "delete new@0; prune old new"},
+
+		// A definition that never starts.
+		{"it is tried for ever", process{Instances: 2, Active: "new", Healthy: "old"}, []string{"old@0 running", "new@0 crashed9 1000h", "old@1 running"}, "restart new@0: unclaimed"},
+		{"it never gets a cell", process{Instances: 2, Active: "new", Healthy: "old"}, []string{"old@0 running", "new@0 unclaimed 1000h", "old@1 running"}, ""},
+		{"a mark from before", process{Instances: 1, Active: "new", Healthy: "old"}, []string{"old@0 running", "new@0 crashed given-up"}, "delete new@0"},
+		{"in time", process{Instances: 1, Active: "new", Healthy: "old", FallBackAfter: 10 * time.Second}, []string{"old@0 running", "new@0 claimed 9s"}, ""},
+		{"it falls back", process{Instances: 1, Active: "new", Healthy: "old", FallBackAfter: 10 * time.Second}, []string{"old@0 running", "new@0 claimed 10s"}, "fall back old"},
+		{"nothing to fall back to", process{Instances: 1, Active: "new", FallBackAfter: 1}, []string{"new@0 claimed 1h"}, ""},
+		{"one runs, so it does not fall back", process{Instances: 2, Active: "new", Healthy: "old", FallBackAfter: 1}, []string{"new@0 running", "new@1 unclaimed 1h"}, "heal new"},
+		{"what failed goes", process{Instances: 2, Active: "old", Healthy: "old", Former: []string{"new"}}, []string{"old@0 running", "new@0 claimed", "old@1 running"}, "retire new@0: claimed retire"},
+
+		// What is not desired.
+		{"of the process before", process{Instances: 1, Active: "new", Healthy: "new"}, []string{"new@0 running former"}, "retire new@0: running retire"},
+		{"of the process before, crashed", process{Instances: 1, Active: "new", Healthy: "new"}, []string{"new@0 crashed former"}, "place new@0: unclaimed"},
+		{"of the process before, lost", process{Instances: 1, Active: "new", Healthy: "new"}, []string{"new@0 running former lost", "old@0 unclaimed given-up former"}, "place new@0: unclaimed; delete old@0"},
+		{"surplus", process{Instances: 1, Active: "new", Healthy: "new"}, []string{"new@0 running", "new@1 running", "new@2 unclaimed", "new@3 -", "new@4 running retire"}, "retire new@1: running retire; delete new@2; delete new@3"},
+		{"surplus, lost", process{Active: "new"}, []string{"new@0 running lost/running retire lost", "new@1 running lost/running"}, "delete new@0; retire new@1: -/running retire"},
+		{"deleted", process{}, []string{"new@0 running", "new@1 -"}, "retire new@0: running retire; delete new@1"},
+		{"deleted in a rollout", process{}, []string{"new@0 running", "old@0 running retire", "new@1 claimed", "old@1 running/running", "new@2 crashed given-up", "old@2 unclaimed"},
+			"retire new@0: running retire; retire new@1: claimed retire; retire old@1: running retire/running retire; delete new@2; delete old@2"},
+		{"nobody names it", process{Instances: 2, Active: "new", Healthy: "fine", Former: []string{"fine", "runs", "evacuates", "gone", "new"}}, []string{"new@0 claimed", "fine@0 unclaimed", "evacuates@0 -/running", "runs@1 running"}, "prune gone"},
+
+		// Data with one definition.
+		{"one definition", process{Instances: 2, Active: "new", Single: true}, []string{"new@0 running", "old@1 running"}, "replace new@1: unclaimed"},
+		{"one definition, which crashes for ever", process{Instances: 3, Active: "new", Single: true}, []string{"new@0 running", "old@1 running", "new@1 crashed9 60s", "old@2 running"}, "give up new@1: crashed given-up"},
+		{"one definition, which never starts", process{Instances: 2, Active: "new", Single: true}, []string{"old@0 running", "new@0 crashed3 60s", "old@1 running"}, "restart new@0: unclaimed"},
+		{"one definition, and a crash", process{Instances: 1, Active: "new", Single: true}, []string{"old@0 crashed"}, "place new@0: unclaimed; delete old@0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			if tc.p.Epoch == "" {
+			tc.p.Slots, tc.p.Lost = slotsOf(t, tc.slots...), map[string]bool{"gone": true}
+			if !strings.HasPrefix(tc.name, "deleted") {
 				tc.p.Epoch = "e"
-			}
-			for _, s := range tc.p.Slots {
-				if s.Instance != nil && s.Instance.Epoch == "" {
-					s.Instance.Epoch = "e"
-				}
 			}
 			if got := told(converge.Decide(tc.p, now)); got != tc.want {
 				t.Errorf("decided %q, want %q", got, tc.want)
 			}
 		})
-	}
-}
-
-// TestTimeoutsAreNotKnown: who has read no definitions learns that they are needed.
-func TestTimeoutsAreNotKnown(t *testing.T) {
-	t.Parallel()
-	p := converge.Process{Instances: 1, Epoch: "e", Active: "new", Healthy: "old", Slots: map[int]converge.Slot{0: {Instance: instance(converge.Claimed, "new", 0)}}}
-	if got := told(converge.Decide(p, now)); got != "fall back old" {
-		t.Errorf("decided %q", got)
-	}
-}
-
-func TestSlots(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		name string
-		s    converge.Slot
-		say  func(*converge.Slot) error
-		want string // state of both, or "refused"
-	}{
-		{"claim", converge.Slot{Instance: instance(converge.Unclaimed, "d", 0)}, func(s *converge.Slot) error { return s.Claim("g", "c", now) }, "CLAIMED g c/-"},
-		{"claim again", converge.Slot{Instance: instance(converge.Claimed, "d", 0)}, func(s *converge.Slot) error { return s.Claim("guid-d", "cell", now) }, "CLAIMED guid-d cell/-"},
-		{"claim another's", converge.Slot{Instance: instance(converge.Claimed, "d", 0)}, func(s *converge.Slot) error { return s.Claim("guid-d", "other", now) }, "refused"},
-		{"claim a crashed one", converge.Slot{Instance: instance(converge.Crashed, "d", 0)}, func(s *converge.Slot) error { return s.Claim("g", "c", now) }, "refused"},
-		{"claim none", converge.Slot{}, func(s *converge.Slot) error { return s.Claim("g", "c", now) }, "refused"},
-		{"start", converge.Slot{Instance: instance(converge.Claimed, "d", 0)}, func(s *converge.Slot) error { return s.Start("guid-d", "cell", now) }, "RUNNING guid-d cell/-"},
-		{"start unclaimed", converge.Slot{Instance: instance(converge.Unclaimed, "d", 0)}, func(s *converge.Slot) error { return s.Start("g", "c", now) }, "RUNNING g c/-"},
-		{"start another's", converge.Slot{Instance: running("d")}, func(s *converge.Slot) error { return s.Start("g", "cell", now) }, "refused"},
-		{"crash", converge.Slot{Instance: running("d")}, func(s *converge.Slot) error { return s.Crash("guid-d", "cell", "oom", now) }, "CRASHED   for oom/-"},
-		{"crash of one that has moved on", converge.Slot{Instance: running("d")}, func(s *converge.Slot) error { return s.Crash("before", "cell", "oom", now) }, "refused"},
-		{"crash of one to stop", converge.Slot{Instance: retiring(running("d"))}, func(s *converge.Slot) error { return s.Crash("guid-d", "cell", "oom", now) }, "-/-"},
-		{"crash while evacuating", converge.Slot{Instance: instance(converge.Unclaimed, "d", 0), Evacuating: running("d")}, func(s *converge.Slot) error { return s.Crash("guid-d", "cell", "oom", now) }, "UNCLAIMED  /-"},
-		{"fail", converge.Slot{Instance: instance(converge.Unclaimed, "d", 0)}, func(s *converge.Slot) error { return s.Fail("no room") }, "UNCLAIMED   for no room/-"},
-		{"claim one that failed", converge.Slot{Instance: failed("no room")}, func(s *converge.Slot) error { return s.Claim("g", "c", now) }, "CLAIMED g c/-"},
-		{"fail one that runs", converge.Slot{Instance: running("d")}, func(s *converge.Slot) error { return s.Fail("no room") }, "refused"},
-		{"remove", converge.Slot{Instance: running("d")}, func(s *converge.Slot) error { s.Remove("guid-d", "cell"); return nil }, "-/-"},
-		{"remove the other", converge.Slot{Instance: running("new"), Evacuating: running("old")}, func(s *converge.Slot) error { s.Remove("guid-old", "cell"); return nil }, "RUNNING guid-new cell/-"},
-		{"remove again", converge.Slot{Instance: running("d")}, func(s *converge.Slot) error { s.Remove("before", "cell"); return nil }, "RUNNING guid-d cell/-"},
-		{"evacuate", converge.Slot{Instance: running("d")}, func(s *converge.Slot) error { return s.Evacuate("guid-d", "cell", now) }, "UNCLAIMED  /RUNNING guid-d cell"},
-		{"evacuate again", converge.Slot{Instance: instance(converge.Unclaimed, "d", 0), Evacuating: running("d")}, func(s *converge.Slot) error { return s.Evacuate("guid-d", "cell", now) }, "UNCLAIMED  /RUNNING guid-d cell"},
-		{"evacuate before it runs", converge.Slot{Instance: instance(converge.Claimed, "d", 0)}, func(s *converge.Slot) error { return s.Evacuate("guid-d", "cell", now) }, "UNCLAIMED  /-"},
-		{"evacuate next to another", converge.Slot{Instance: running("new"), Evacuating: running("old")}, func(s *converge.Slot) error { return s.Evacuate("guid-new", "cell", now) }, "refused"},
-		{"retire", converge.Slot{Instance: running("d")}, func(s *converge.Slot) error { s.RetireInstance(); return nil }, "RUNNING guid-d cell to retire/-"},
-		{"retire one that nobody has", converge.Slot{Instance: instance(converge.Crashed, "d", 0)}, func(s *converge.Slot) error { s.RetireInstance(); return nil }, "-/-"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			before := tc.s
-			kept := []converge.Instance{}
-			for _, in := range []*converge.Instance{before.Instance, before.Evacuating} {
-				if in != nil {
-					kept = append(kept, *in)
-				}
-			}
-			got := "refused"
-			if err := tc.say(&tc.s); err == nil {
-				got = shown(tc.s.Instance) + "/" + shown(tc.s.Evacuating)
-			} else if !before.Equal(tc.s) {
-				t.Error("it was refused, and done")
-			}
-			if got != tc.want {
-				t.Errorf("%s, want %s", got, tc.want)
-			}
-			for _, in := range []*converge.Instance{before.Instance, before.Evacuating} {
-				if in != nil && *in != kept[0] {
-					t.Error("what was there was written to")
-				}
-				if in != nil {
-					kept = kept[1:]
-				}
-			}
-		})
-	}
-}
-
-func shown(in *converge.Instance) string {
-	if in == nil {
-		return "-"
-	}
-	out := fmt.Sprintf("%s %s %s", in.State, in.GUID, in.Cell)
-	if in.Retire {
-		out += " to retire"
-	}
-	if why := in.CrashReason + in.PlacementError; why != "" {
-		out += " for " + why
-	}
-	return out
-}
-
-// TestCrashesInARow: one that ran for long crashes for the first time.
-func TestCrashesInARow(t *testing.T) {
-	t.Parallel()
-	in := running("d")
-	in.Crashes = 7
-	for ran, want := range map[time.Duration]int32{4 * time.Minute: 8, 5 * time.Minute: 1} {
-		s := converge.Slot{Instance: in}
-		if err := s.Crash("guid-d", "cell", "", in.Since.Add(ran)); err != nil || s.Instance.Crashes != want {
-			t.Errorf("after %s: %v, %v", ran, s.Instance, err)
-		}
-	}
-}
-
-func TestNames(t *testing.T) {
-	t.Parallel()
-	if guid, index, err := converge.SplitName(converge.Name("a-1", 12)); guid != "a-1" || index != 12 || err != nil {
-		t.Error(guid, index, err)
-	}
-	for _, name := range []string{"", "processes/a", "processes//instances/1", "processes/a/instances/01", "processes/a/instances/-1", "processes/a/instances/1/2", "x/a/instances/1"} {
-		if _, _, err := converge.SplitName(name); err == nil {
-			t.Errorf("%q is the name of an instance", name)
-		}
 	}
 }

@@ -23,20 +23,26 @@ type Instance struct {
 	GUID      string // assigned by its cell
 	Cell      string
 	State     State
-	// Definition is the id of the definition that it runs. Epoch is the process's epoch when the
-	// instance was requested. Instances of a deleted and recreated process have another epoch and
-	// are replaced.
-	Definition, Epoch string
-	Wanted, Since     time.Time // times of the request and of the last change of State
-	Crashes           int32     // in a row
-	CrashReason       string
-	PlacementError    string // why no cell has claimed it
-	Retire            bool   // its cell must stop it
+	// Epoch is the process's epoch when the instance was requested. Instances of a deleted and
+	// recreated process have another epoch and are stopped.
+	Epoch          string
+	Wanted, Since  time.Time // times of the request and of the last change of State
+	Crashes        int32     // in a row
+	CrashReason    string
+	PlacementError string // why no cell has claimed it
+	Retire         bool   // its cell must stop it
+	// GivenUp means that the rollout went on without it. It is Crashed once its cell has stopped it.
+	GivenUp bool
 }
 
-// Slot is the state of one index of a process. Its methods apply the reports of cells and clients.
-// They replace the instances that the fields point to, and never modify them.
+// Slot is the state of one index and definition of a process. Its methods apply the reports of cells
+// and clients. They replace the instances that the fields point to, and never modify them.
 type Slot struct{ Instance, Evacuating *Instance }
+
+// Has reports whether a cell knows an instance of the slot by this guid.
+func (s Slot) Has(guid, cell string) bool {
+	return s.Instance.of(guid, cell) || s.Evacuating.of(guid, cell)
+}
 
 // Equal reports whether two slots hold equal instances.
 func (s Slot) Equal(o Slot) bool {
@@ -112,12 +118,12 @@ func (s *Slot) Crash(guid, cell, reason string, now time.Time) error {
 	}
 	next := *s.Instance
 	if next.Retire {
-		s.Instance = nil
+		s.Instance = next.stopped()
 		return nil
 	}
-	// A crash after a long run is not part of a series, and deserves no pause.
+	// A crash after a long run is not part of a series. It deserves no pause, and a new timeout.
 	if next.State == Running && now.Sub(next.Since) >= steady {
-		next.Crashes = 0
+		next.Crashes, next.Wanted = 0, now
 	}
 	next.GUID, next.Cell, next.State, next.Since = "", "", Crashed, now
 	next.Crashes++
@@ -141,16 +147,17 @@ func (s *Slot) Fail(reason string) error {
 // as intended.
 func (s *Slot) Remove(guid, cell string) {
 	if s.Instance.of(guid, cell) {
-		s.Instance = nil
+		s.Instance = s.Instance.stopped()
 	}
 	if s.Evacuating.of(guid, cell) {
 		s.Evacuating = nil
 	}
 }
 
-// Evacuate gives the place of a running instance to a new one; the old one runs until the new one
-// does. An instance that does not run yet is released.
-func (s *Slot) Evacuate(guid, cell string, now time.Time) error {
+// Evacuate empties the place of an instance for a new one. A running instance runs until its
+// successor does, one that does not run yet is released. Decide chooses the successor, which may
+// have another definition.
+func (s *Slot) Evacuate(guid, cell string, _ time.Time) error {
 	switch {
 	case s.Evacuating.of(guid, cell):
 		return nil
@@ -160,16 +167,34 @@ func (s *Slot) Evacuate(guid, cell string, now time.Time) error {
 	case s.Instance.State == Running && s.Evacuating != nil:
 		return fmt.Errorf("evacuate: it has just taken another one's place, which still runs: try again: %w", ErrRefused)
 	}
-	if s.Instance.State == Running {
-		s.Evacuating = s.Instance
+	switch {
+	// A retired instance has a successor already, or needs none.
+	case s.Instance.State == Running && !s.Instance.Retire:
+		s.Evacuating, s.Instance = s.Instance, nil
+	default:
+		s.Instance = s.Instance.stopped()
 	}
-	s.Instance = wanted(s.Instance.Definition, s.Instance.Epoch, now)
 	return nil
 }
 
 // RetireInstance requests that an instance be stopped. Decide chooses what follows.
 func (s *Slot) RetireInstance() {
 	s.Instance = retired(s.Instance)
+}
+
+// retire retires the instances of a slot. It returns "" if it changes nothing.
+func (s *Slot) retire(instance, evacuating bool) Op {
+	was := *s
+	if instance {
+		s.Instance = retired(s.Instance)
+	}
+	if evacuating {
+		s.Evacuating = retired(s.Evacuating)
+	}
+	if s.Equal(was) {
+		return "" // their cells will stop them
+	}
+	return Retire
 }
 
 // retired marks an instance on a cell, since its cell must stop it first. It returns nil for any
@@ -180,11 +205,32 @@ func retired(i *Instance) *Instance {
 		return nil
 	}
 	next := *i
-	next.Retire = true
+	next.Retire, next.GivenUp = true, false
+	return &next
+}
+
+// stopped returns what is left of an instance that its cell no longer has: nothing, unless the
+// rollout gave it up. Without that mark the rollout would try it again.
+func (i *Instance) stopped() *Instance {
+	if !i.GivenUp {
+		return nil
+	}
+	next := *i
+	next.GUID, next.Cell, next.State, next.Retire = "", "", Crashed, false
+	return &next
+}
+
+// givenUp marks an instance, and asks its cell to stop it if it has one.
+func (i *Instance) givenUp(now time.Time) *Instance {
+	next := *i
+	next.GivenUp, next.Retire = true, i.OnCell()
+	if !i.OnCell() {
+		next.State, next.Since = Crashed, now // no cell may claim it
+	}
 	return &next
 }
 
 // wanted returns an instance that waits for a cell.
-func wanted(definition, epoch string, now time.Time) *Instance {
-	return &Instance{State: Unclaimed, Definition: definition, Epoch: epoch, Wanted: now, Since: now}
+func wanted(epoch string, now time.Time) *Instance {
+	return &Instance{State: Unclaimed, Epoch: epoch, Wanted: now, Since: now}
 }

@@ -144,8 +144,16 @@ type DesiredLRP struct {
 	Routes map[string]string `protobuf:"bytes,4,rep,name=routes,proto3" json:"routes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Free text of the client.
 	Annotation string `protobuf:"bytes,5,opt,name=annotation,proto3" json:"annotation,omitempty"`
+	// How long a definition that has run elsewhere is tried at one index, before its rollout goes on
+	// with the next one; 0 for one minute.
+	RolloutTimeoutMs int64 `protobuf:"varint,9,opt,name=rollout_timeout_ms,json=rolloutTimeoutMs,proto3" json:"rollout_timeout_ms,omitempty"`
+	// After what time a definition of which no instance runs gives way to the last one that ran; 0 for
+	// never. Only v2's data have the other definition to go back to.
+	FallBackAfterMs int64 `protobuf:"varint,10,opt,name=fall_back_after_ms,json=fallBackAfterMs,proto3" json:"fall_back_after_ms,omitempty"`
 	// Set by the service.
 	ModificationTag *ModificationTag `protobuf:"bytes,7,opt,name=modification_tag,json=modificationTag,proto3" json:"modification_tag,omitempty"`
+	// Names the definition, without '/'. Not set: it is the process guid.
+	DefinitionId *string `protobuf:"bytes,8,opt,name=definition_id,json=definitionId,proto3,oneof" json:"definition_id,omitempty"`
 	// Last, as v2's records of a process show it to v1: a record that went to v2 and back is
 	// the same bytes.
 	Definition    *Definition `protobuf:"bytes,6,opt,name=definition,proto3" json:"definition,omitempty"`
@@ -218,11 +226,32 @@ func (x *DesiredLRP) GetAnnotation() string {
 	return ""
 }
 
+func (x *DesiredLRP) GetRolloutTimeoutMs() int64 {
+	if x != nil {
+		return x.RolloutTimeoutMs
+	}
+	return 0
+}
+
+func (x *DesiredLRP) GetFallBackAfterMs() int64 {
+	if x != nil {
+		return x.FallBackAfterMs
+	}
+	return 0
+}
+
 func (x *DesiredLRP) GetModificationTag() *ModificationTag {
 	if x != nil {
 		return x.ModificationTag
 	}
 	return nil
+}
+
+func (x *DesiredLRP) GetDefinitionId() string {
+	if x != nil && x.DefinitionId != nil {
+		return *x.DefinitionId
+	}
+	return ""
 }
 
 func (x *DesiredLRP) GetDefinition() *Definition {
@@ -662,7 +691,10 @@ type GetDesiredLRPRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	ProcessGuid string                 `protobuf:"bytes,1,opt,name=process_guid,json=processGuid,proto3" json:"process_guid,omitempty"`
 	// Only these fields; empty for all.
-	ReadMask      *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=read_mask,json=readMask,proto3" json:"read_mask,omitempty"`
+	ReadMask *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=read_mask,json=readMask,proto3" json:"read_mask,omitempty"`
+	// Shows the process with this definition instead of the active one, as a cell needs it for an
+	// instance; empty for the active one.
+	DefinitionId  string `protobuf:"bytes,3,opt,name=definition_id,json=definitionId,proto3" json:"definition_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -709,6 +741,13 @@ func (x *GetDesiredLRPRequest) GetReadMask() *fieldmaskpb.FieldMask {
 		return x.ReadMask
 	}
 	return nil
+}
+
+func (x *GetDesiredLRPRequest) GetDefinitionId() string {
+	if x != nil {
+		return x.DefinitionId
+	}
+	return ""
 }
 
 type GetDesiredLRPResponse struct {
@@ -1157,8 +1196,13 @@ type UpdateDesiredLRPRequest struct {
 	Annotation *string `protobuf:"bytes,4,opt,name=annotation,proto3,oneof" json:"annotation,omitempty"`
 	// If set, the update is refused (ABORTED) unless the process still has this tag.
 	ExpectedModificationTag *ModificationTag `protobuf:"bytes,5,opt,name=expected_modification_tag,json=expectedModificationTag,proto3" json:"expected_modification_tag,omitempty"`
-	unknownFields           protoimpl.UnknownFields
-	sizeCache               protoimpl.SizeCache
+	// Both or neither. The id is not one that the process has.
+	DefinitionId     string      `protobuf:"bytes,6,opt,name=definition_id,json=definitionId,proto3" json:"definition_id,omitempty"`
+	Definition       *Definition `protobuf:"bytes,7,opt,name=definition,proto3" json:"definition,omitempty"`
+	RolloutTimeoutMs *int64      `protobuf:"varint,8,opt,name=rollout_timeout_ms,json=rolloutTimeoutMs,proto3,oneof" json:"rollout_timeout_ms,omitempty"`
+	FallBackAfterMs  *int64      `protobuf:"varint,9,opt,name=fall_back_after_ms,json=fallBackAfterMs,proto3,oneof" json:"fall_back_after_ms,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *UpdateDesiredLRPRequest) Reset() {
@@ -1224,6 +1268,34 @@ func (x *UpdateDesiredLRPRequest) GetExpectedModificationTag() *ModificationTag 
 		return x.ExpectedModificationTag
 	}
 	return nil
+}
+
+func (x *UpdateDesiredLRPRequest) GetDefinitionId() string {
+	if x != nil {
+		return x.DefinitionId
+	}
+	return ""
+}
+
+func (x *UpdateDesiredLRPRequest) GetDefinition() *Definition {
+	if x != nil {
+		return x.Definition
+	}
+	return nil
+}
+
+func (x *UpdateDesiredLRPRequest) GetRolloutTimeoutMs() int64 {
+	if x != nil && x.RolloutTimeoutMs != nil {
+		return *x.RolloutTimeoutMs
+	}
+	return 0
+}
+
+func (x *UpdateDesiredLRPRequest) GetFallBackAfterMs() int64 {
+	if x != nil && x.FallBackAfterMs != nil {
+		return *x.FallBackAfterMs
+	}
+	return 0
 }
 
 type UpdateDesiredLRPResponse struct {
@@ -1464,10 +1536,13 @@ func (x *WatchDesiredLRPsResponse) GetDesiredLrp() *DesiredLRP {
 	return nil
 }
 
-// ActualLRPGroup is what there is of one instance of a process.
+// ActualLRPGroup is what there is of one instance of a process: of one definition at one index.
+// While definitions replace each other, an index has an entry for each.
 type ActualLRPGroup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// processes/{process_guid}/instances/{index}
+	// processes/{process_guid}/instances/{index}, with @ and the definition_id behind it if that is
+	// set. A request that names no definition means the active one, or the healthy one or any
+	// other if the active one has no instance at the index.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Set by the service: grows with each change.
 	Revision    int64  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -1475,8 +1550,10 @@ type ActualLRPGroup struct {
 	Index       int32  `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"`
 	// Not set for a moment: it was removed, and what follows is not decided.
 	Instance *ActualLRP `protobuf:"bytes,5,opt,name=instance,proto3" json:"instance,omitempty"`
-	// An instance that runs until the other one does.
-	Evacuating    *ActualLRP `protobuf:"bytes,6,opt,name=evacuating,proto3" json:"evacuating,omitempty"`
+	// An instance that runs until the other one does, which may have another definition.
+	Evacuating *ActualLRP `protobuf:"bytes,6,opt,name=evacuating,proto3" json:"evacuating,omitempty"`
+	// What both run. Not set: it is the process guid.
+	DefinitionId  *string `protobuf:"bytes,7,opt,name=definition_id,json=definitionId,proto3,oneof" json:"definition_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1553,6 +1630,13 @@ func (x *ActualLRPGroup) GetEvacuating() *ActualLRP {
 	return nil
 }
 
+func (x *ActualLRPGroup) GetDefinitionId() string {
+	if x != nil && x.DefinitionId != nil {
+		return *x.DefinitionId
+	}
+	return ""
+}
+
 // ActualLRP is an instance on a cell, or one that is to be.
 type ActualLRP struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1574,7 +1658,10 @@ type ActualLRP struct {
 	CrashReason    string `protobuf:"bytes,9,opt,name=crash_reason,json=crashReason,proto3" json:"crash_reason,omitempty"`
 	PlacementError string `protobuf:"bytes,10,opt,name=placement_error,json=placementError,proto3" json:"placement_error,omitempty"`
 	// Its cell must stop it, and remove it then.
-	Retire        bool `protobuf:"varint,11,opt,name=retire,proto3" json:"retire,omitempty"`
+	Retire bool `protobuf:"varint,11,opt,name=retire,proto3" json:"retire,omitempty"`
+	// It did not run within the rollout timeout, and is not tried again. It is CRASHED, and the
+	// instance of another definition at the same index stays.
+	GivenUp       bool `protobuf:"varint,12,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1682,6 +1769,13 @@ func (x *ActualLRP) GetPlacementError() string {
 func (x *ActualLRP) GetRetire() bool {
 	if x != nil {
 		return x.Retire
+	}
+	return false
+}
+
+func (x *ActualLRP) GetGivenUp() bool {
+	if x != nil {
+		return x.GivenUp
 	}
 	return false
 }
@@ -1828,9 +1922,11 @@ func (*ReportCellResponse) Descriptor() ([]byte, []int) {
 }
 
 type GetActualLRPGroupRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	ReadMask      *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=read_mask,json=readMask,proto3" json:"read_mask,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	ReadMask *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=read_mask,json=readMask,proto3" json:"read_mask,omitempty"`
+	// Empty: as the name says.
+	DefinitionId  string `protobuf:"bytes,3,opt,name=definition_id,json=definitionId,proto3" json:"definition_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1877,6 +1973,13 @@ func (x *GetActualLRPGroupRequest) GetReadMask() *fieldmaskpb.FieldMask {
 		return x.ReadMask
 	}
 	return nil
+}
+
+func (x *GetActualLRPGroupRequest) GetDefinitionId() string {
+	if x != nil {
+		return x.DefinitionId
+	}
+	return ""
 }
 
 type GetActualLRPGroupResponse struct {
@@ -2182,10 +2285,12 @@ func (x *WatchActualLRPGroupsResponse) GetActualLrpGroup() *ActualLRPGroup {
 }
 
 type ClaimActualLRPRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	InstanceGuid  string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
-	CellId        string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Name         string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	InstanceGuid string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
+	CellId       string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	// Empty: as the name says, or that of the instance_guid.
+	DefinitionId  string `protobuf:"bytes,4,opt,name=definition_id,json=definitionId,proto3" json:"definition_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2241,11 +2346,20 @@ func (x *ClaimActualLRPRequest) GetCellId() string {
 	return ""
 }
 
+func (x *ClaimActualLRPRequest) GetDefinitionId() string {
+	if x != nil {
+		return x.DefinitionId
+	}
+	return ""
+}
+
 type StartActualLRPRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	InstanceGuid  string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
-	CellId        string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Name         string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	InstanceGuid string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
+	CellId       string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	// Empty: as the name says, or that of the instance_guid.
+	DefinitionId  string `protobuf:"bytes,4,opt,name=definition_id,json=definitionId,proto3" json:"definition_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2301,12 +2415,21 @@ func (x *StartActualLRPRequest) GetCellId() string {
 	return ""
 }
 
+func (x *StartActualLRPRequest) GetDefinitionId() string {
+	if x != nil {
+		return x.DefinitionId
+	}
+	return ""
+}
+
 type CrashActualLRPRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	InstanceGuid  string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
-	CellId        string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
-	CrashReason   string                 `protobuf:"bytes,4,opt,name=crash_reason,json=crashReason,proto3" json:"crash_reason,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Name         string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	InstanceGuid string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
+	CellId       string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	CrashReason  string                 `protobuf:"bytes,4,opt,name=crash_reason,json=crashReason,proto3" json:"crash_reason,omitempty"`
+	// Empty: as the name says, or that of the instance_guid.
+	DefinitionId  string `protobuf:"bytes,5,opt,name=definition_id,json=definitionId,proto3" json:"definition_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2369,12 +2492,21 @@ func (x *CrashActualLRPRequest) GetCrashReason() string {
 	return ""
 }
 
+func (x *CrashActualLRPRequest) GetDefinitionId() string {
+	if x != nil {
+		return x.DefinitionId
+	}
+	return ""
+}
+
 type FailActualLRPRequest struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Name           string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	PlacementError string                 `protobuf:"bytes,2,opt,name=placement_error,json=placementError,proto3" json:"placement_error,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Empty: as the name says.
+	DefinitionId  string `protobuf:"bytes,3,opt,name=definition_id,json=definitionId,proto3" json:"definition_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FailActualLRPRequest) Reset() {
@@ -2421,11 +2553,20 @@ func (x *FailActualLRPRequest) GetPlacementError() string {
 	return ""
 }
 
+func (x *FailActualLRPRequest) GetDefinitionId() string {
+	if x != nil {
+		return x.DefinitionId
+	}
+	return ""
+}
+
 type RemoveActualLRPRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	InstanceGuid  string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
-	CellId        string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Name         string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	InstanceGuid string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
+	CellId       string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	// Empty: as the name says, or that of the instance_guid.
+	DefinitionId  string `protobuf:"bytes,4,opt,name=definition_id,json=definitionId,proto3" json:"definition_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2481,11 +2622,20 @@ func (x *RemoveActualLRPRequest) GetCellId() string {
 	return ""
 }
 
+func (x *RemoveActualLRPRequest) GetDefinitionId() string {
+	if x != nil {
+		return x.DefinitionId
+	}
+	return ""
+}
+
 type EvacuateActualLRPRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	InstanceGuid  string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
-	CellId        string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Name         string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	InstanceGuid string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
+	CellId       string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	// Empty: as the name says, or that of the instance_guid.
+	DefinitionId  string `protobuf:"bytes,4,opt,name=definition_id,json=definitionId,proto3" json:"definition_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2541,9 +2691,18 @@ func (x *EvacuateActualLRPRequest) GetCellId() string {
 	return ""
 }
 
+func (x *EvacuateActualLRPRequest) GetDefinitionId() string {
+	if x != nil {
+		return x.DefinitionId
+	}
+	return ""
+}
+
 type RetireActualLRPRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Empty: as the name says.
+	DefinitionId  string `protobuf:"bytes,2,opt,name=definition_id,json=definitionId,proto3" json:"definition_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2585,11 +2744,18 @@ func (x *RetireActualLRPRequest) GetName() string {
 	return ""
 }
 
+func (x *RetireActualLRPRequest) GetDefinitionId() string {
+	if x != nil {
+		return x.DefinitionId
+	}
+	return ""
+}
+
 var File_bbs_v1_bbs_proto protoreflect.FileDescriptor
 
 const file_bbs_v1_bbs_proto_rawDesc = "" +
 	"\n" +
-	"\x10bbs/v1/bbs.proto\x12\x06bbs.v1\x1a google/protobuf/field_mask.proto\"\xf0\x02\n" +
+	"\x10bbs/v1/bbs.proto\x12\x06bbs.v1\x1a google/protobuf/field_mask.proto\"\x87\x04\n" +
 	"\n" +
 	"DesiredLRP\x12!\n" +
 	"\fprocess_guid\x18\x01 \x01(\tR\vprocessGuid\x12\x16\n" +
@@ -2598,14 +2764,19 @@ const file_bbs_v1_bbs_proto_rawDesc = "" +
 	"\x06routes\x18\x04 \x03(\v2\x1e.bbs.v1.DesiredLRP.RoutesEntryR\x06routes\x12\x1e\n" +
 	"\n" +
 	"annotation\x18\x05 \x01(\tR\n" +
-	"annotation\x12B\n" +
-	"\x10modification_tag\x18\a \x01(\v2\x17.bbs.v1.ModificationTagR\x0fmodificationTag\x122\n" +
+	"annotation\x12,\n" +
+	"\x12rollout_timeout_ms\x18\t \x01(\x03R\x10rolloutTimeoutMs\x12+\n" +
+	"\x12fall_back_after_ms\x18\n" +
+	" \x01(\x03R\x0ffallBackAfterMs\x12B\n" +
+	"\x10modification_tag\x18\a \x01(\v2\x17.bbs.v1.ModificationTagR\x0fmodificationTag\x12(\n" +
+	"\rdefinition_id\x18\b \x01(\tH\x00R\fdefinitionId\x88\x01\x01\x122\n" +
 	"\n" +
 	"definition\x18\x06 \x01(\v2\x12.bbs.v1.DefinitionR\n" +
 	"definition\x1a9\n" +
 	"\vRoutesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbe\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x10\n" +
+	"\x0e_definition_id\"\xbe\x02\n" +
 	"\n" +
 	"Definition\x12\x16\n" +
 	"\x06rootfs\x18\x01 \x01(\tR\x06rootfs\x12 \n" +
@@ -2643,10 +2814,11 @@ const file_bbs_v1_bbs_proto_rawDesc = "" +
 	"desiredLrp\"O\n" +
 	"\x18CreateDesiredLRPResponse\x123\n" +
 	"\vdesired_lrp\x18\x01 \x01(\v2\x12.bbs.v1.DesiredLRPR\n" +
-	"desiredLrp\"r\n" +
+	"desiredLrp\"\x97\x01\n" +
 	"\x14GetDesiredLRPRequest\x12!\n" +
 	"\fprocess_guid\x18\x01 \x01(\tR\vprocessGuid\x127\n" +
-	"\tread_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"L\n" +
+	"\tread_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\x12#\n" +
+	"\rdefinition_id\x18\x03 \x01(\tR\fdefinitionId\"L\n" +
 	"\x15GetDesiredLRPResponse\x123\n" +
 	"\vdesired_lrp\x18\x01 \x01(\v2\x12.bbs.v1.DesiredLRPR\n" +
 	"desiredLrp\"\xf0\x01\n" +
@@ -2683,7 +2855,7 @@ const file_bbs_v1_bbs_proto_rawDesc = "" +
 	"\border_by\x18\x06 \x01(\tR\aorderBy\"\xb2\x01\n" +
 	"%ListDesiredLRPSchedulingInfosResponse\x12a\n" +
 	"\x1cdesired_lrp_scheduling_infos\x18\x01 \x03(\v2 .bbs.v1.DesiredLRPSchedulingInfoR\x19desiredLrpSchedulingInfos\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x9e\x02\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x8a\x04\n" +
 	"\x17UpdateDesiredLRPRequest\x12!\n" +
 	"\fprocess_guid\x18\x01 \x01(\tR\vprocessGuid\x12!\n" +
 	"\tinstances\x18\x02 \x01(\x05H\x00R\tinstances\x88\x01\x01\x12&\n" +
@@ -2691,10 +2863,18 @@ const file_bbs_v1_bbs_proto_rawDesc = "" +
 	"\n" +
 	"annotation\x18\x04 \x01(\tH\x01R\n" +
 	"annotation\x88\x01\x01\x12S\n" +
-	"\x19expected_modification_tag\x18\x05 \x01(\v2\x17.bbs.v1.ModificationTagR\x17expectedModificationTagB\f\n" +
+	"\x19expected_modification_tag\x18\x05 \x01(\v2\x17.bbs.v1.ModificationTagR\x17expectedModificationTag\x12#\n" +
+	"\rdefinition_id\x18\x06 \x01(\tR\fdefinitionId\x122\n" +
+	"\n" +
+	"definition\x18\a \x01(\v2\x12.bbs.v1.DefinitionR\n" +
+	"definition\x121\n" +
+	"\x12rollout_timeout_ms\x18\b \x01(\x03H\x02R\x10rolloutTimeoutMs\x88\x01\x01\x120\n" +
+	"\x12fall_back_after_ms\x18\t \x01(\x03H\x03R\x0ffallBackAfterMs\x88\x01\x01B\f\n" +
 	"\n" +
 	"_instancesB\r\n" +
-	"\v_annotation\"O\n" +
+	"\v_annotationB\x15\n" +
+	"\x13_rollout_timeout_msB\x15\n" +
+	"\x13_fall_back_after_ms\"O\n" +
 	"\x18UpdateDesiredLRPResponse\x123\n" +
 	"\vdesired_lrp\x18\x01 \x01(\v2\x12.bbs.v1.DesiredLRPR\n" +
 	"desiredLrp\"<\n" +
@@ -2713,7 +2893,7 @@ const file_bbs_v1_bbs_proto_rawDesc = "" +
 	"\x11EVENT_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tEVENT_PUT\x10\x01\x12\x10\n" +
 	"\fEVENT_DELETE\x10\x02\x12\x13\n" +
-	"\x0fEVENT_CAUGHT_UP\x10\x03\"\xdb\x01\n" +
+	"\x0fEVENT_CAUGHT_UP\x10\x03\"\x97\x02\n" +
 	"\x0eActualLRPGroup\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12!\n" +
@@ -2722,7 +2902,9 @@ const file_bbs_v1_bbs_proto_rawDesc = "" +
 	"\binstance\x18\x05 \x01(\v2\x11.bbs.v1.ActualLRPR\binstance\x121\n" +
 	"\n" +
 	"evacuating\x18\x06 \x01(\v2\x11.bbs.v1.ActualLRPR\n" +
-	"evacuating\"\xd0\x02\n" +
+	"evacuating\x12(\n" +
+	"\rdefinition_id\x18\a \x01(\tH\x00R\fdefinitionId\x88\x01\x01B\x10\n" +
+	"\x0e_definition_id\"\xeb\x02\n" +
 	"\tActualLRP\x12\x1c\n" +
 	"\tplacement\x18\x01 \x01(\tR\tplacement\x12#\n" +
 	"\rinstance_guid\x18\x02 \x01(\tR\finstanceGuid\x12\x17\n" +
@@ -2736,17 +2918,19 @@ const file_bbs_v1_bbs_proto_rawDesc = "" +
 	"\fcrash_reason\x18\t \x01(\tR\vcrashReason\x12'\n" +
 	"\x0fplacement_error\x18\n" +
 	" \x01(\tR\x0eplacementError\x12\x16\n" +
-	"\x06retire\x18\v \x01(\bR\x06retire\"T\n" +
+	"\x06retire\x18\v \x01(\bR\x06retire\x12\x19\n" +
+	"\bgiven_up\x18\f \x01(\bR\agivenUp\"T\n" +
 	"\x04Cell\x12\x17\n" +
 	"\acell_id\x18\x01 \x01(\tR\x06cellId\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x17\n" +
 	"\aseen_ms\x18\x03 \x01(\x03R\x06seenMs\",\n" +
 	"\x11ReportCellRequest\x12\x17\n" +
 	"\acell_id\x18\x01 \x01(\tR\x06cellId\"\x14\n" +
-	"\x12ReportCellResponse\"g\n" +
+	"\x12ReportCellResponse\"\x8c\x01\n" +
 	"\x18GetActualLRPGroupRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
-	"\tread_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"]\n" +
+	"\tread_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\x12#\n" +
+	"\rdefinition_id\x18\x03 \x01(\tR\fdefinitionId\"]\n" +
 	"\x19GetActualLRPGroupResponse\x12@\n" +
 	"\x10actual_lrp_group\x18\x01 \x01(\v2\x16.bbs.v1.ActualLRPGroupR\x0eactualLrpGroup\"\xdc\x01\n" +
 	"\x1aListActualLRPGroupsRequest\x12\x16\n" +
@@ -2772,33 +2956,40 @@ const file_bbs_v1_bbs_proto_rawDesc = "" +
 	"\x11EVENT_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tEVENT_PUT\x10\x01\x12\x10\n" +
 	"\fEVENT_DELETE\x10\x02\x12\x13\n" +
-	"\x0fEVENT_CAUGHT_UP\x10\x03\"i\n" +
+	"\x0fEVENT_CAUGHT_UP\x10\x03\"\x8e\x01\n" +
 	"\x15ClaimActualLRPRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
 	"\rinstance_guid\x18\x02 \x01(\tR\finstanceGuid\x12\x17\n" +
-	"\acell_id\x18\x03 \x01(\tR\x06cellId\"i\n" +
+	"\acell_id\x18\x03 \x01(\tR\x06cellId\x12#\n" +
+	"\rdefinition_id\x18\x04 \x01(\tR\fdefinitionId\"\x8e\x01\n" +
 	"\x15StartActualLRPRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
 	"\rinstance_guid\x18\x02 \x01(\tR\finstanceGuid\x12\x17\n" +
-	"\acell_id\x18\x03 \x01(\tR\x06cellId\"\x8c\x01\n" +
+	"\acell_id\x18\x03 \x01(\tR\x06cellId\x12#\n" +
+	"\rdefinition_id\x18\x04 \x01(\tR\fdefinitionId\"\xb1\x01\n" +
 	"\x15CrashActualLRPRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
 	"\rinstance_guid\x18\x02 \x01(\tR\finstanceGuid\x12\x17\n" +
 	"\acell_id\x18\x03 \x01(\tR\x06cellId\x12!\n" +
-	"\fcrash_reason\x18\x04 \x01(\tR\vcrashReason\"S\n" +
+	"\fcrash_reason\x18\x04 \x01(\tR\vcrashReason\x12#\n" +
+	"\rdefinition_id\x18\x05 \x01(\tR\fdefinitionId\"x\n" +
 	"\x14FailActualLRPRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
-	"\x0fplacement_error\x18\x02 \x01(\tR\x0eplacementError\"j\n" +
+	"\x0fplacement_error\x18\x02 \x01(\tR\x0eplacementError\x12#\n" +
+	"\rdefinition_id\x18\x03 \x01(\tR\fdefinitionId\"\x8f\x01\n" +
 	"\x16RemoveActualLRPRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
 	"\rinstance_guid\x18\x02 \x01(\tR\finstanceGuid\x12\x17\n" +
-	"\acell_id\x18\x03 \x01(\tR\x06cellId\"l\n" +
+	"\acell_id\x18\x03 \x01(\tR\x06cellId\x12#\n" +
+	"\rdefinition_id\x18\x04 \x01(\tR\fdefinitionId\"\x91\x01\n" +
 	"\x18EvacuateActualLRPRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
 	"\rinstance_guid\x18\x02 \x01(\tR\finstanceGuid\x12\x17\n" +
-	"\acell_id\x18\x03 \x01(\tR\x06cellId\",\n" +
+	"\acell_id\x18\x03 \x01(\tR\x06cellId\x12#\n" +
+	"\rdefinition_id\x18\x04 \x01(\tR\fdefinitionId\"Q\n" +
 	"\x16RetireActualLRPRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name2\xa6\x05\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
+	"\rdefinition_id\x18\x02 \x01(\tR\fdefinitionId2\xa6\x05\n" +
 	"\x11DesiredLRPService\x12U\n" +
 	"\x10CreateDesiredLRP\x12\x1f.bbs.v1.CreateDesiredLRPRequest\x1a .bbs.v1.CreateDesiredLRPResponse\x12Q\n" +
 	"\rGetDesiredLRP\x12\x1c.bbs.v1.GetDesiredLRPRequest\x1a\x1d.bbs.v1.GetDesiredLRPResponse\"\x03\x90\x02\x01\x12W\n" +
@@ -2898,60 +3089,61 @@ var file_bbs_v1_bbs_proto_depIdxs = []int32{
 	14, // 13: bbs.v1.ListDesiredLRPSchedulingInfosResponse.desired_lrp_scheduling_infos:type_name -> bbs.v1.DesiredLRPSchedulingInfo
 	7,  // 14: bbs.v1.UpdateDesiredLRPRequest.routes:type_name -> bbs.v1.Routes
 	6,  // 15: bbs.v1.UpdateDesiredLRPRequest.expected_modification_tag:type_name -> bbs.v1.ModificationTag
-	2,  // 16: bbs.v1.UpdateDesiredLRPResponse.desired_lrp:type_name -> bbs.v1.DesiredLRP
-	43, // 17: bbs.v1.WatchDesiredLRPsRequest.read_mask:type_name -> google.protobuf.FieldMask
-	0,  // 18: bbs.v1.WatchDesiredLRPsResponse.event:type_name -> bbs.v1.WatchDesiredLRPsResponse.Event
-	2,  // 19: bbs.v1.WatchDesiredLRPsResponse.desired_lrp:type_name -> bbs.v1.DesiredLRP
-	24, // 20: bbs.v1.ActualLRPGroup.instance:type_name -> bbs.v1.ActualLRP
-	24, // 21: bbs.v1.ActualLRPGroup.evacuating:type_name -> bbs.v1.ActualLRP
-	43, // 22: bbs.v1.GetActualLRPGroupRequest.read_mask:type_name -> google.protobuf.FieldMask
-	23, // 23: bbs.v1.GetActualLRPGroupResponse.actual_lrp_group:type_name -> bbs.v1.ActualLRPGroup
-	43, // 24: bbs.v1.ListActualLRPGroupsRequest.read_mask:type_name -> google.protobuf.FieldMask
-	23, // 25: bbs.v1.ListActualLRPGroupsResponse.actual_lrp_groups:type_name -> bbs.v1.ActualLRPGroup
-	43, // 26: bbs.v1.WatchActualLRPGroupsRequest.read_mask:type_name -> google.protobuf.FieldMask
-	1,  // 27: bbs.v1.WatchActualLRPGroupsResponse.event:type_name -> bbs.v1.WatchActualLRPGroupsResponse.Event
-	23, // 28: bbs.v1.WatchActualLRPGroupsResponse.actual_lrp_group:type_name -> bbs.v1.ActualLRPGroup
-	8,  // 29: bbs.v1.DesiredLRPService.CreateDesiredLRP:input_type -> bbs.v1.CreateDesiredLRPRequest
-	10, // 30: bbs.v1.DesiredLRPService.GetDesiredLRP:input_type -> bbs.v1.GetDesiredLRPRequest
-	12, // 31: bbs.v1.DesiredLRPService.ListDesiredLRPs:input_type -> bbs.v1.ListDesiredLRPsRequest
-	15, // 32: bbs.v1.DesiredLRPService.ListDesiredLRPSchedulingInfos:input_type -> bbs.v1.ListDesiredLRPSchedulingInfosRequest
-	17, // 33: bbs.v1.DesiredLRPService.UpdateDesiredLRP:input_type -> bbs.v1.UpdateDesiredLRPRequest
-	19, // 34: bbs.v1.DesiredLRPService.DeleteDesiredLRP:input_type -> bbs.v1.DeleteDesiredLRPRequest
-	21, // 35: bbs.v1.DesiredLRPService.WatchDesiredLRPs:input_type -> bbs.v1.WatchDesiredLRPsRequest
-	28, // 36: bbs.v1.ActualLRPService.GetActualLRPGroup:input_type -> bbs.v1.GetActualLRPGroupRequest
-	30, // 37: bbs.v1.ActualLRPService.ListActualLRPGroups:input_type -> bbs.v1.ListActualLRPGroupsRequest
-	32, // 38: bbs.v1.ActualLRPService.WatchActualLRPGroups:input_type -> bbs.v1.WatchActualLRPGroupsRequest
-	34, // 39: bbs.v1.ActualLRPService.ClaimActualLRP:input_type -> bbs.v1.ClaimActualLRPRequest
-	35, // 40: bbs.v1.ActualLRPService.StartActualLRP:input_type -> bbs.v1.StartActualLRPRequest
-	36, // 41: bbs.v1.ActualLRPService.CrashActualLRP:input_type -> bbs.v1.CrashActualLRPRequest
-	37, // 42: bbs.v1.ActualLRPService.FailActualLRP:input_type -> bbs.v1.FailActualLRPRequest
-	38, // 43: bbs.v1.ActualLRPService.RemoveActualLRP:input_type -> bbs.v1.RemoveActualLRPRequest
-	39, // 44: bbs.v1.ActualLRPService.EvacuateActualLRP:input_type -> bbs.v1.EvacuateActualLRPRequest
-	40, // 45: bbs.v1.ActualLRPService.RetireActualLRP:input_type -> bbs.v1.RetireActualLRPRequest
-	26, // 46: bbs.v1.ActualLRPService.ReportCell:input_type -> bbs.v1.ReportCellRequest
-	9,  // 47: bbs.v1.DesiredLRPService.CreateDesiredLRP:output_type -> bbs.v1.CreateDesiredLRPResponse
-	11, // 48: bbs.v1.DesiredLRPService.GetDesiredLRP:output_type -> bbs.v1.GetDesiredLRPResponse
-	13, // 49: bbs.v1.DesiredLRPService.ListDesiredLRPs:output_type -> bbs.v1.ListDesiredLRPsResponse
-	16, // 50: bbs.v1.DesiredLRPService.ListDesiredLRPSchedulingInfos:output_type -> bbs.v1.ListDesiredLRPSchedulingInfosResponse
-	18, // 51: bbs.v1.DesiredLRPService.UpdateDesiredLRP:output_type -> bbs.v1.UpdateDesiredLRPResponse
-	20, // 52: bbs.v1.DesiredLRPService.DeleteDesiredLRP:output_type -> bbs.v1.DeleteDesiredLRPResponse
-	22, // 53: bbs.v1.DesiredLRPService.WatchDesiredLRPs:output_type -> bbs.v1.WatchDesiredLRPsResponse
-	29, // 54: bbs.v1.ActualLRPService.GetActualLRPGroup:output_type -> bbs.v1.GetActualLRPGroupResponse
-	31, // 55: bbs.v1.ActualLRPService.ListActualLRPGroups:output_type -> bbs.v1.ListActualLRPGroupsResponse
-	33, // 56: bbs.v1.ActualLRPService.WatchActualLRPGroups:output_type -> bbs.v1.WatchActualLRPGroupsResponse
-	23, // 57: bbs.v1.ActualLRPService.ClaimActualLRP:output_type -> bbs.v1.ActualLRPGroup
-	23, // 58: bbs.v1.ActualLRPService.StartActualLRP:output_type -> bbs.v1.ActualLRPGroup
-	23, // 59: bbs.v1.ActualLRPService.CrashActualLRP:output_type -> bbs.v1.ActualLRPGroup
-	23, // 60: bbs.v1.ActualLRPService.FailActualLRP:output_type -> bbs.v1.ActualLRPGroup
-	23, // 61: bbs.v1.ActualLRPService.RemoveActualLRP:output_type -> bbs.v1.ActualLRPGroup
-	23, // 62: bbs.v1.ActualLRPService.EvacuateActualLRP:output_type -> bbs.v1.ActualLRPGroup
-	23, // 63: bbs.v1.ActualLRPService.RetireActualLRP:output_type -> bbs.v1.ActualLRPGroup
-	27, // 64: bbs.v1.ActualLRPService.ReportCell:output_type -> bbs.v1.ReportCellResponse
-	47, // [47:65] is the sub-list for method output_type
-	29, // [29:47] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	3,  // 16: bbs.v1.UpdateDesiredLRPRequest.definition:type_name -> bbs.v1.Definition
+	2,  // 17: bbs.v1.UpdateDesiredLRPResponse.desired_lrp:type_name -> bbs.v1.DesiredLRP
+	43, // 18: bbs.v1.WatchDesiredLRPsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	0,  // 19: bbs.v1.WatchDesiredLRPsResponse.event:type_name -> bbs.v1.WatchDesiredLRPsResponse.Event
+	2,  // 20: bbs.v1.WatchDesiredLRPsResponse.desired_lrp:type_name -> bbs.v1.DesiredLRP
+	24, // 21: bbs.v1.ActualLRPGroup.instance:type_name -> bbs.v1.ActualLRP
+	24, // 22: bbs.v1.ActualLRPGroup.evacuating:type_name -> bbs.v1.ActualLRP
+	43, // 23: bbs.v1.GetActualLRPGroupRequest.read_mask:type_name -> google.protobuf.FieldMask
+	23, // 24: bbs.v1.GetActualLRPGroupResponse.actual_lrp_group:type_name -> bbs.v1.ActualLRPGroup
+	43, // 25: bbs.v1.ListActualLRPGroupsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	23, // 26: bbs.v1.ListActualLRPGroupsResponse.actual_lrp_groups:type_name -> bbs.v1.ActualLRPGroup
+	43, // 27: bbs.v1.WatchActualLRPGroupsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	1,  // 28: bbs.v1.WatchActualLRPGroupsResponse.event:type_name -> bbs.v1.WatchActualLRPGroupsResponse.Event
+	23, // 29: bbs.v1.WatchActualLRPGroupsResponse.actual_lrp_group:type_name -> bbs.v1.ActualLRPGroup
+	8,  // 30: bbs.v1.DesiredLRPService.CreateDesiredLRP:input_type -> bbs.v1.CreateDesiredLRPRequest
+	10, // 31: bbs.v1.DesiredLRPService.GetDesiredLRP:input_type -> bbs.v1.GetDesiredLRPRequest
+	12, // 32: bbs.v1.DesiredLRPService.ListDesiredLRPs:input_type -> bbs.v1.ListDesiredLRPsRequest
+	15, // 33: bbs.v1.DesiredLRPService.ListDesiredLRPSchedulingInfos:input_type -> bbs.v1.ListDesiredLRPSchedulingInfosRequest
+	17, // 34: bbs.v1.DesiredLRPService.UpdateDesiredLRP:input_type -> bbs.v1.UpdateDesiredLRPRequest
+	19, // 35: bbs.v1.DesiredLRPService.DeleteDesiredLRP:input_type -> bbs.v1.DeleteDesiredLRPRequest
+	21, // 36: bbs.v1.DesiredLRPService.WatchDesiredLRPs:input_type -> bbs.v1.WatchDesiredLRPsRequest
+	28, // 37: bbs.v1.ActualLRPService.GetActualLRPGroup:input_type -> bbs.v1.GetActualLRPGroupRequest
+	30, // 38: bbs.v1.ActualLRPService.ListActualLRPGroups:input_type -> bbs.v1.ListActualLRPGroupsRequest
+	32, // 39: bbs.v1.ActualLRPService.WatchActualLRPGroups:input_type -> bbs.v1.WatchActualLRPGroupsRequest
+	34, // 40: bbs.v1.ActualLRPService.ClaimActualLRP:input_type -> bbs.v1.ClaimActualLRPRequest
+	35, // 41: bbs.v1.ActualLRPService.StartActualLRP:input_type -> bbs.v1.StartActualLRPRequest
+	36, // 42: bbs.v1.ActualLRPService.CrashActualLRP:input_type -> bbs.v1.CrashActualLRPRequest
+	37, // 43: bbs.v1.ActualLRPService.FailActualLRP:input_type -> bbs.v1.FailActualLRPRequest
+	38, // 44: bbs.v1.ActualLRPService.RemoveActualLRP:input_type -> bbs.v1.RemoveActualLRPRequest
+	39, // 45: bbs.v1.ActualLRPService.EvacuateActualLRP:input_type -> bbs.v1.EvacuateActualLRPRequest
+	40, // 46: bbs.v1.ActualLRPService.RetireActualLRP:input_type -> bbs.v1.RetireActualLRPRequest
+	26, // 47: bbs.v1.ActualLRPService.ReportCell:input_type -> bbs.v1.ReportCellRequest
+	9,  // 48: bbs.v1.DesiredLRPService.CreateDesiredLRP:output_type -> bbs.v1.CreateDesiredLRPResponse
+	11, // 49: bbs.v1.DesiredLRPService.GetDesiredLRP:output_type -> bbs.v1.GetDesiredLRPResponse
+	13, // 50: bbs.v1.DesiredLRPService.ListDesiredLRPs:output_type -> bbs.v1.ListDesiredLRPsResponse
+	16, // 51: bbs.v1.DesiredLRPService.ListDesiredLRPSchedulingInfos:output_type -> bbs.v1.ListDesiredLRPSchedulingInfosResponse
+	18, // 52: bbs.v1.DesiredLRPService.UpdateDesiredLRP:output_type -> bbs.v1.UpdateDesiredLRPResponse
+	20, // 53: bbs.v1.DesiredLRPService.DeleteDesiredLRP:output_type -> bbs.v1.DeleteDesiredLRPResponse
+	22, // 54: bbs.v1.DesiredLRPService.WatchDesiredLRPs:output_type -> bbs.v1.WatchDesiredLRPsResponse
+	29, // 55: bbs.v1.ActualLRPService.GetActualLRPGroup:output_type -> bbs.v1.GetActualLRPGroupResponse
+	31, // 56: bbs.v1.ActualLRPService.ListActualLRPGroups:output_type -> bbs.v1.ListActualLRPGroupsResponse
+	33, // 57: bbs.v1.ActualLRPService.WatchActualLRPGroups:output_type -> bbs.v1.WatchActualLRPGroupsResponse
+	23, // 58: bbs.v1.ActualLRPService.ClaimActualLRP:output_type -> bbs.v1.ActualLRPGroup
+	23, // 59: bbs.v1.ActualLRPService.StartActualLRP:output_type -> bbs.v1.ActualLRPGroup
+	23, // 60: bbs.v1.ActualLRPService.CrashActualLRP:output_type -> bbs.v1.ActualLRPGroup
+	23, // 61: bbs.v1.ActualLRPService.FailActualLRP:output_type -> bbs.v1.ActualLRPGroup
+	23, // 62: bbs.v1.ActualLRPService.RemoveActualLRP:output_type -> bbs.v1.ActualLRPGroup
+	23, // 63: bbs.v1.ActualLRPService.EvacuateActualLRP:output_type -> bbs.v1.ActualLRPGroup
+	23, // 64: bbs.v1.ActualLRPService.RetireActualLRP:output_type -> bbs.v1.ActualLRPGroup
+	27, // 65: bbs.v1.ActualLRPService.ReportCell:output_type -> bbs.v1.ReportCellResponse
+	48, // [48:66] is the sub-list for method output_type
+	30, // [30:48] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_bbs_v1_bbs_proto_init() }
@@ -2959,7 +3151,9 @@ func file_bbs_v1_bbs_proto_init() {
 	if File_bbs_v1_bbs_proto != nil {
 		return
 	}
+	file_bbs_v1_bbs_proto_msgTypes[0].OneofWrappers = []any{}
 	file_bbs_v1_bbs_proto_msgTypes[15].OneofWrappers = []any{}
+	file_bbs_v1_bbs_proto_msgTypes[21].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -150,7 +150,7 @@ type LRPDeployment struct {
 	// One of definitions.
 	ActiveDefinitionId string `protobuf:"bytes,7,opt,name=active_definition_id,json=activeDefinitionId,proto3" json:"active_definition_id,omitempty"`
 	// One of definitions, or empty: the last one that was seen to work. The service sets it when
-	// an instance of the active one runs, and makes it the active one when none does in time. A
+	// an instance of the active one runs. Instances that start again during a rollout have it. A
 	// new process has none.
 	HealthyDefinitionId string `protobuf:"bytes,8,opt,name=healthy_definition_id,json=healthyDefinitionId,proto3" json:"healthy_definition_id,omitempty"`
 	// Set by the service.
@@ -159,8 +159,14 @@ type LRPDeployment struct {
 	// activated. One goes when nothing names it: it is neither active nor healthy, and no instance
 	// runs it.
 	FormerDefinitionIds []string `protobuf:"bytes,10,rep,name=former_definition_ids,json=formerDefinitionIds,proto3" json:"former_definition_ids,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// How long a definition that has run elsewhere is tried at one index, before its rollout goes on
+	// with the next one; 0 for one minute.
+	RolloutTimeoutMs int64 `protobuf:"varint,11,opt,name=rollout_timeout_ms,json=rolloutTimeoutMs,proto3" json:"rollout_timeout_ms,omitempty"`
+	// After what time an active definition of which no instance runs gives way to the healthy one; 0
+	// for never.
+	FallBackAfterMs int64 `protobuf:"varint,12,opt,name=fall_back_after_ms,json=fallBackAfterMs,proto3" json:"fall_back_after_ms,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *LRPDeployment) Reset() {
@@ -261,6 +267,20 @@ func (x *LRPDeployment) GetFormerDefinitionIds() []string {
 		return x.FormerDefinitionIds
 	}
 	return nil
+}
+
+func (x *LRPDeployment) GetRolloutTimeoutMs() int64 {
+	if x != nil {
+		return x.RolloutTimeoutMs
+	}
+	return 0
+}
+
+func (x *LRPDeployment) GetFallBackAfterMs() int64 {
+	if x != nil {
+		return x.FallBackAfterMs
+	}
+	return 0
 }
 
 // Definition is what runs.
@@ -1013,10 +1033,12 @@ type UpdateLRPDeploymentRequest struct {
 	// If set, the update is refused (ABORTED) unless the process still has this tag.
 	ExpectedModificationTag *ModificationTag `protobuf:"bytes,6,opt,name=expected_modification_tag,json=expectedModificationTag,proto3" json:"expected_modification_tag,omitempty"`
 	// Both or neither.
-	DefinitionId  string      `protobuf:"bytes,7,opt,name=definition_id,json=definitionId,proto3" json:"definition_id,omitempty"`
-	Definition    *Definition `protobuf:"bytes,8,opt,name=definition,proto3" json:"definition,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	DefinitionId     string      `protobuf:"bytes,7,opt,name=definition_id,json=definitionId,proto3" json:"definition_id,omitempty"`
+	Definition       *Definition `protobuf:"bytes,8,opt,name=definition,proto3" json:"definition,omitempty"`
+	RolloutTimeoutMs *int64      `protobuf:"varint,9,opt,name=rollout_timeout_ms,json=rolloutTimeoutMs,proto3,oneof" json:"rollout_timeout_ms,omitempty"`
+	FallBackAfterMs  *int64      `protobuf:"varint,10,opt,name=fall_back_after_ms,json=fallBackAfterMs,proto3,oneof" json:"fall_back_after_ms,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *UpdateLRPDeploymentRequest) Reset() {
@@ -1103,6 +1125,20 @@ func (x *UpdateLRPDeploymentRequest) GetDefinition() *Definition {
 		return x.Definition
 	}
 	return nil
+}
+
+func (x *UpdateLRPDeploymentRequest) GetRolloutTimeoutMs() int64 {
+	if x != nil && x.RolloutTimeoutMs != nil {
+		return *x.RolloutTimeoutMs
+	}
+	return 0
+}
+
+func (x *UpdateLRPDeploymentRequest) GetFallBackAfterMs() int64 {
+	if x != nil && x.FallBackAfterMs != nil {
+		return *x.FallBackAfterMs
+	}
+	return 0
 }
 
 type UpdateLRPDeploymentResponse struct {
@@ -1559,10 +1595,13 @@ func (x *WatchLRPDeploymentsResponse) GetLrpDeployment() *LRPDeployment {
 	return nil
 }
 
-// ActualLRP is what there is of one instance of a process.
+// ActualLRP is what there is of one instance of a process: of one definition at one index.
+// While definitions replace each other, an index has an entry for each.
 type ActualLRP struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// processes/{process_guid}/instances/{index}
+	// processes/{process_guid}/instances/{index}, with @ and the definition_id behind it if that is
+	// not the process guid. A request that names no definition means the active one, or the healthy one or any
+	// other if the active one has no instance at the index.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Set by the service: grows with each change.
 	Revision    int64  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -1570,8 +1609,10 @@ type ActualLRP struct {
 	Index       int32  `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"`
 	// Not set for a moment: it was removed, and what follows is not decided.
 	Instance *Instance `protobuf:"bytes,5,opt,name=instance,proto3" json:"instance,omitempty"`
-	// An instance that runs until the other one does.
-	Evacuating    *Instance `protobuf:"bytes,6,opt,name=evacuating,proto3" json:"evacuating,omitempty"`
+	// An instance that runs until the other one does, which may have another definition.
+	Evacuating *Instance `protobuf:"bytes,6,opt,name=evacuating,proto3" json:"evacuating,omitempty"`
+	// What both run: one of the definitions of the process.
+	DefinitionId  string `protobuf:"bytes,7,opt,name=definition_id,json=definitionId,proto3" json:"definition_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1648,6 +1689,13 @@ func (x *ActualLRP) GetEvacuating() *Instance {
 	return nil
 }
 
+func (x *ActualLRP) GetDefinitionId() string {
+	if x != nil {
+		return x.DefinitionId
+	}
+	return ""
+}
+
 // Instance is one on a cell, or one that is to be.
 type Instance struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1670,8 +1718,9 @@ type Instance struct {
 	PlacementError string `protobuf:"bytes,10,opt,name=placement_error,json=placementError,proto3" json:"placement_error,omitempty"`
 	// Its cell must stop it, and remove it then.
 	Retire bool `protobuf:"varint,11,opt,name=retire,proto3" json:"retire,omitempty"`
-	// What it runs: one of the definitions of its process.
-	DefinitionId  string `protobuf:"bytes,12,opt,name=definition_id,json=definitionId,proto3" json:"definition_id,omitempty"`
+	// It did not run within the rollout timeout, and is not tried again. It is CRASHED, and the
+	// instance of another definition at the same index stays.
+	GivenUp       bool `protobuf:"varint,12,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1783,11 +1832,11 @@ func (x *Instance) GetRetire() bool {
 	return false
 }
 
-func (x *Instance) GetDefinitionId() string {
+func (x *Instance) GetGivenUp() bool {
 	if x != nil {
-		return x.DefinitionId
+		return x.GivenUp
 	}
-	return ""
+	return false
 }
 
 // Cell is a machine that runs instances, as it was last heard of.
@@ -1932,9 +1981,11 @@ func (*ReportCellResponse) Descriptor() ([]byte, []int) {
 }
 
 type GetActualLRPRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	ReadMask      *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=read_mask,json=readMask,proto3" json:"read_mask,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	ReadMask *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=read_mask,json=readMask,proto3" json:"read_mask,omitempty"`
+	// Empty: as the name says.
+	DefinitionId  string `protobuf:"bytes,3,opt,name=definition_id,json=definitionId,proto3" json:"definition_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1981,6 +2032,13 @@ func (x *GetActualLRPRequest) GetReadMask() *fieldmaskpb.FieldMask {
 		return x.ReadMask
 	}
 	return nil
+}
+
+func (x *GetActualLRPRequest) GetDefinitionId() string {
+	if x != nil {
+		return x.DefinitionId
+	}
+	return ""
 }
 
 type GetActualLRPResponse struct {
@@ -2286,10 +2344,12 @@ func (x *WatchActualLRPsResponse) GetActualLrp() *ActualLRP {
 }
 
 type ClaimActualLRPRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	InstanceGuid  string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
-	CellId        string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Name         string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	InstanceGuid string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
+	CellId       string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	// Empty: as the name says, or that of the instance_guid.
+	DefinitionId  string `protobuf:"bytes,4,opt,name=definition_id,json=definitionId,proto3" json:"definition_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2345,11 +2405,20 @@ func (x *ClaimActualLRPRequest) GetCellId() string {
 	return ""
 }
 
+func (x *ClaimActualLRPRequest) GetDefinitionId() string {
+	if x != nil {
+		return x.DefinitionId
+	}
+	return ""
+}
+
 type StartActualLRPRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	InstanceGuid  string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
-	CellId        string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Name         string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	InstanceGuid string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
+	CellId       string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	// Empty: as the name says, or that of the instance_guid.
+	DefinitionId  string `protobuf:"bytes,4,opt,name=definition_id,json=definitionId,proto3" json:"definition_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2405,12 +2474,21 @@ func (x *StartActualLRPRequest) GetCellId() string {
 	return ""
 }
 
+func (x *StartActualLRPRequest) GetDefinitionId() string {
+	if x != nil {
+		return x.DefinitionId
+	}
+	return ""
+}
+
 type CrashActualLRPRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	InstanceGuid  string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
-	CellId        string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
-	CrashReason   string                 `protobuf:"bytes,4,opt,name=crash_reason,json=crashReason,proto3" json:"crash_reason,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Name         string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	InstanceGuid string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
+	CellId       string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	CrashReason  string                 `protobuf:"bytes,4,opt,name=crash_reason,json=crashReason,proto3" json:"crash_reason,omitempty"`
+	// Empty: as the name says, or that of the instance_guid.
+	DefinitionId  string `protobuf:"bytes,5,opt,name=definition_id,json=definitionId,proto3" json:"definition_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2473,12 +2551,21 @@ func (x *CrashActualLRPRequest) GetCrashReason() string {
 	return ""
 }
 
+func (x *CrashActualLRPRequest) GetDefinitionId() string {
+	if x != nil {
+		return x.DefinitionId
+	}
+	return ""
+}
+
 type FailActualLRPRequest struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Name           string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	PlacementError string                 `protobuf:"bytes,2,opt,name=placement_error,json=placementError,proto3" json:"placement_error,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Empty: as the name says.
+	DefinitionId  string `protobuf:"bytes,3,opt,name=definition_id,json=definitionId,proto3" json:"definition_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FailActualLRPRequest) Reset() {
@@ -2525,11 +2612,20 @@ func (x *FailActualLRPRequest) GetPlacementError() string {
 	return ""
 }
 
+func (x *FailActualLRPRequest) GetDefinitionId() string {
+	if x != nil {
+		return x.DefinitionId
+	}
+	return ""
+}
+
 type RemoveActualLRPRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	InstanceGuid  string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
-	CellId        string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Name         string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	InstanceGuid string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
+	CellId       string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	// Empty: as the name says, or that of the instance_guid.
+	DefinitionId  string `protobuf:"bytes,4,opt,name=definition_id,json=definitionId,proto3" json:"definition_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2585,11 +2681,20 @@ func (x *RemoveActualLRPRequest) GetCellId() string {
 	return ""
 }
 
+func (x *RemoveActualLRPRequest) GetDefinitionId() string {
+	if x != nil {
+		return x.DefinitionId
+	}
+	return ""
+}
+
 type EvacuateActualLRPRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	InstanceGuid  string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
-	CellId        string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Name         string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	InstanceGuid string                 `protobuf:"bytes,2,opt,name=instance_guid,json=instanceGuid,proto3" json:"instance_guid,omitempty"`
+	CellId       string                 `protobuf:"bytes,3,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	// Empty: as the name says, or that of the instance_guid.
+	DefinitionId  string `protobuf:"bytes,4,opt,name=definition_id,json=definitionId,proto3" json:"definition_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2645,9 +2750,18 @@ func (x *EvacuateActualLRPRequest) GetCellId() string {
 	return ""
 }
 
+func (x *EvacuateActualLRPRequest) GetDefinitionId() string {
+	if x != nil {
+		return x.DefinitionId
+	}
+	return ""
+}
+
 type RetireActualLRPRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Empty: as the name says.
+	DefinitionId  string `protobuf:"bytes,2,opt,name=definition_id,json=definitionId,proto3" json:"definition_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2689,11 +2803,18 @@ func (x *RetireActualLRPRequest) GetName() string {
 	return ""
 }
 
+func (x *RetireActualLRPRequest) GetDefinitionId() string {
+	if x != nil {
+		return x.DefinitionId
+	}
+	return ""
+}
+
 var File_bbs_v2_bbs_proto protoreflect.FileDescriptor
 
 const file_bbs_v2_bbs_proto_rawDesc = "" +
 	"\n" +
-	"\x10bbs/v2/bbs.proto\x12\x06bbs.v2\x1a google/protobuf/field_mask.proto\"\xfa\x04\n" +
+	"\x10bbs/v2/bbs.proto\x12\x06bbs.v2\x1a google/protobuf/field_mask.proto\"\xd5\x05\n" +
 	"\rLRPDeployment\x12!\n" +
 	"\fprocess_guid\x18\x01 \x01(\tR\vprocessGuid\x12\x16\n" +
 	"\x06domain\x18\x02 \x01(\tR\x06domain\x12\x1c\n" +
@@ -2707,7 +2828,9 @@ const file_bbs_v2_bbs_proto_rawDesc = "" +
 	"\x15healthy_definition_id\x18\b \x01(\tR\x13healthyDefinitionId\x12B\n" +
 	"\x10modification_tag\x18\t \x01(\v2\x17.bbs.v2.ModificationTagR\x0fmodificationTag\x122\n" +
 	"\x15former_definition_ids\x18\n" +
-	" \x03(\tR\x13formerDefinitionIds\x1a9\n" +
+	" \x03(\tR\x13formerDefinitionIds\x12,\n" +
+	"\x12rollout_timeout_ms\x18\v \x01(\x03R\x10rolloutTimeoutMs\x12+\n" +
+	"\x12fall_back_after_ms\x18\f \x01(\x03R\x0ffallBackAfterMs\x1a9\n" +
 	"\vRoutesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aR\n" +
@@ -2772,7 +2895,7 @@ const file_bbs_v2_bbs_proto_rawDesc = "" +
 	"\tread_mask\x18\a \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"\x84\x01\n" +
 	"\x1aListLRPDeploymentsResponse\x12>\n" +
 	"\x0flrp_deployments\x18\x01 \x03(\v2\x15.bbs.v2.LRPDeploymentR\x0elrpDeployments\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xcd\x03\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xe0\x04\n" +
 	"\x1aUpdateLRPDeploymentRequest\x12!\n" +
 	"\fprocess_guid\x18\x01 \x01(\tR\vprocessGuid\x12!\n" +
 	"\tinstances\x18\x02 \x01(\x05H\x00R\tinstances\x88\x01\x01\x12&\n" +
@@ -2785,11 +2908,16 @@ const file_bbs_v2_bbs_proto_rawDesc = "" +
 	"\rdefinition_id\x18\a \x01(\tR\fdefinitionId\x122\n" +
 	"\n" +
 	"definition\x18\b \x01(\v2\x12.bbs.v2.DefinitionR\n" +
-	"definitionB\f\n" +
+	"definition\x121\n" +
+	"\x12rollout_timeout_ms\x18\t \x01(\x03H\x03R\x10rolloutTimeoutMs\x88\x01\x01\x120\n" +
+	"\x12fall_back_after_ms\x18\n" +
+	" \x01(\x03H\x04R\x0ffallBackAfterMs\x88\x01\x01B\f\n" +
 	"\n" +
 	"_instancesB\r\n" +
 	"\v_annotationB\x18\n" +
-	"\x16_healthy_definition_id\"[\n" +
+	"\x16_healthy_definition_idB\x15\n" +
+	"\x13_rollout_timeout_msB\x15\n" +
+	"\x13_fall_back_after_ms\"[\n" +
 	"\x1bUpdateLRPDeploymentResponse\x12<\n" +
 	"\x0elrp_deployment\x18\x01 \x01(\v2\x15.bbs.v2.LRPDeploymentR\rlrpDeployment\"\xe7\x01\n" +
 	"\x14AddDefinitionRequest\x12!\n" +
@@ -2821,7 +2949,7 @@ const file_bbs_v2_bbs_proto_rawDesc = "" +
 	"\x11EVENT_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tEVENT_PUT\x10\x01\x12\x10\n" +
 	"\fEVENT_DELETE\x10\x02\x12\x13\n" +
-	"\x0fEVENT_CAUGHT_UP\x10\x03\"\xd4\x01\n" +
+	"\x0fEVENT_CAUGHT_UP\x10\x03\"\xf9\x01\n" +
 	"\tActualLRP\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12!\n" +
@@ -2830,7 +2958,8 @@ const file_bbs_v2_bbs_proto_rawDesc = "" +
 	"\binstance\x18\x05 \x01(\v2\x10.bbs.v2.InstanceR\binstance\x120\n" +
 	"\n" +
 	"evacuating\x18\x06 \x01(\v2\x10.bbs.v2.InstanceR\n" +
-	"evacuating\"\xf4\x02\n" +
+	"evacuating\x12#\n" +
+	"\rdefinition_id\x18\a \x01(\tR\fdefinitionId\"\xea\x02\n" +
 	"\bInstance\x12\x1c\n" +
 	"\tplacement\x18\x01 \x01(\tR\tplacement\x12#\n" +
 	"\rinstance_guid\x18\x02 \x01(\tR\finstanceGuid\x12\x17\n" +
@@ -2844,18 +2973,19 @@ const file_bbs_v2_bbs_proto_rawDesc = "" +
 	"\fcrash_reason\x18\t \x01(\tR\vcrashReason\x12'\n" +
 	"\x0fplacement_error\x18\n" +
 	" \x01(\tR\x0eplacementError\x12\x16\n" +
-	"\x06retire\x18\v \x01(\bR\x06retire\x12#\n" +
-	"\rdefinition_id\x18\f \x01(\tR\fdefinitionId\"T\n" +
+	"\x06retire\x18\v \x01(\bR\x06retire\x12\x19\n" +
+	"\bgiven_up\x18\f \x01(\bR\agivenUp\"T\n" +
 	"\x04Cell\x12\x17\n" +
 	"\acell_id\x18\x01 \x01(\tR\x06cellId\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x17\n" +
 	"\aseen_ms\x18\x03 \x01(\x03R\x06seenMs\",\n" +
 	"\x11ReportCellRequest\x12\x17\n" +
 	"\acell_id\x18\x01 \x01(\tR\x06cellId\"\x14\n" +
-	"\x12ReportCellResponse\"b\n" +
+	"\x12ReportCellResponse\"\x87\x01\n" +
 	"\x13GetActualLRPRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
-	"\tread_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"H\n" +
+	"\tread_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\x12#\n" +
+	"\rdefinition_id\x18\x03 \x01(\tR\fdefinitionId\"H\n" +
 	"\x14GetActualLRPResponse\x120\n" +
 	"\n" +
 	"actual_lrp\x18\x01 \x01(\v2\x11.bbs.v2.ActualLRPR\tactualLrp\"\xd7\x01\n" +
@@ -2884,33 +3014,40 @@ const file_bbs_v2_bbs_proto_rawDesc = "" +
 	"\x11EVENT_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tEVENT_PUT\x10\x01\x12\x10\n" +
 	"\fEVENT_DELETE\x10\x02\x12\x13\n" +
-	"\x0fEVENT_CAUGHT_UP\x10\x03\"i\n" +
+	"\x0fEVENT_CAUGHT_UP\x10\x03\"\x8e\x01\n" +
 	"\x15ClaimActualLRPRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
 	"\rinstance_guid\x18\x02 \x01(\tR\finstanceGuid\x12\x17\n" +
-	"\acell_id\x18\x03 \x01(\tR\x06cellId\"i\n" +
+	"\acell_id\x18\x03 \x01(\tR\x06cellId\x12#\n" +
+	"\rdefinition_id\x18\x04 \x01(\tR\fdefinitionId\"\x8e\x01\n" +
 	"\x15StartActualLRPRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
 	"\rinstance_guid\x18\x02 \x01(\tR\finstanceGuid\x12\x17\n" +
-	"\acell_id\x18\x03 \x01(\tR\x06cellId\"\x8c\x01\n" +
+	"\acell_id\x18\x03 \x01(\tR\x06cellId\x12#\n" +
+	"\rdefinition_id\x18\x04 \x01(\tR\fdefinitionId\"\xb1\x01\n" +
 	"\x15CrashActualLRPRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
 	"\rinstance_guid\x18\x02 \x01(\tR\finstanceGuid\x12\x17\n" +
 	"\acell_id\x18\x03 \x01(\tR\x06cellId\x12!\n" +
-	"\fcrash_reason\x18\x04 \x01(\tR\vcrashReason\"S\n" +
+	"\fcrash_reason\x18\x04 \x01(\tR\vcrashReason\x12#\n" +
+	"\rdefinition_id\x18\x05 \x01(\tR\fdefinitionId\"x\n" +
 	"\x14FailActualLRPRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
-	"\x0fplacement_error\x18\x02 \x01(\tR\x0eplacementError\"j\n" +
+	"\x0fplacement_error\x18\x02 \x01(\tR\x0eplacementError\x12#\n" +
+	"\rdefinition_id\x18\x03 \x01(\tR\fdefinitionId\"\x8f\x01\n" +
 	"\x16RemoveActualLRPRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
 	"\rinstance_guid\x18\x02 \x01(\tR\finstanceGuid\x12\x17\n" +
-	"\acell_id\x18\x03 \x01(\tR\x06cellId\"l\n" +
+	"\acell_id\x18\x03 \x01(\tR\x06cellId\x12#\n" +
+	"\rdefinition_id\x18\x04 \x01(\tR\fdefinitionId\"\x91\x01\n" +
 	"\x18EvacuateActualLRPRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
 	"\rinstance_guid\x18\x02 \x01(\tR\finstanceGuid\x12\x17\n" +
-	"\acell_id\x18\x03 \x01(\tR\x06cellId\",\n" +
+	"\acell_id\x18\x03 \x01(\tR\x06cellId\x12#\n" +
+	"\rdefinition_id\x18\x04 \x01(\tR\fdefinitionId\"Q\n" +
 	"\x16RetireActualLRPRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name2\x86\x06\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
+	"\rdefinition_id\x18\x02 \x01(\tR\fdefinitionId2\x86\x06\n" +
 	"\x14LRPDeploymentService\x12^\n" +
 	"\x13CreateLRPDeployment\x12\".bbs.v2.CreateLRPDeploymentRequest\x1a#.bbs.v2.CreateLRPDeploymentResponse\x12Z\n" +
 	"\x10GetLRPDeployment\x12\x1f.bbs.v2.GetLRPDeploymentRequest\x1a .bbs.v2.GetLRPDeploymentResponse\"\x03\x90\x02\x01\x12`\n" +

@@ -41,7 +41,7 @@ func startCells(ctx context.Context, w *bbsWriter, h *http.Client, servers []str
 			return nil, err
 		}
 		for index := range int(p.running) {
-			c.want[converge.Name(p.guid, index)] = p.v1().GetDefinition().GetLogGuid()
+			c.want[converge.IndexName(p.guid, index)] = p.v1().GetDefinition().GetLogGuid()
 		}
 	}
 	// Spread the cells over the servers, so that each server has some during the switch.

@@ -100,7 +100,9 @@ type DesiredLRPServiceClient interface {
 	ListDesiredLRPs(context.Context, *connect.Request[v1.ListDesiredLRPsRequest]) (*connect.Response[v1.ListDesiredLRPsResponse], error)
 	// ListDesiredLRPSchedulingInfos lists what a scheduler needs of the processes.
 	ListDesiredLRPSchedulingInfos(context.Context, *connect.Request[v1.ListDesiredLRPSchedulingInfosRequest]) (*connect.Response[v1.ListDesiredLRPSchedulingInfosResponse], error)
-	// UpdateDesiredLRP changes what the request sets: instances, routes, annotation.
+	// UpdateDesiredLRP changes what the request sets: instances, routes, annotation, timeouts. A
+	// definition takes the place of the present one: its instances start one at a time, and each
+	// instance of the other one runs until its successor does.
 	UpdateDesiredLRP(context.Context, *connect.Request[v1.UpdateDesiredLRPRequest]) (*connect.Response[v1.UpdateDesiredLRPResponse], error)
 	DeleteDesiredLRP(context.Context, *connect.Request[v1.DeleteDesiredLRPRequest]) (*connect.Response[v1.DeleteDesiredLRPResponse], error)
 	// WatchDesiredLRPs sends all processes asked for, then LEVEL, then what changes, until the
@@ -222,7 +224,9 @@ type DesiredLRPServiceHandler interface {
 	ListDesiredLRPs(context.Context, *connect.Request[v1.ListDesiredLRPsRequest]) (*connect.Response[v1.ListDesiredLRPsResponse], error)
 	// ListDesiredLRPSchedulingInfos lists what a scheduler needs of the processes.
 	ListDesiredLRPSchedulingInfos(context.Context, *connect.Request[v1.ListDesiredLRPSchedulingInfosRequest]) (*connect.Response[v1.ListDesiredLRPSchedulingInfosResponse], error)
-	// UpdateDesiredLRP changes what the request sets: instances, routes, annotation.
+	// UpdateDesiredLRP changes what the request sets: instances, routes, annotation, timeouts. A
+	// definition takes the place of the present one: its instances start one at a time, and each
+	// instance of the other one runs until its successor does.
 	UpdateDesiredLRP(context.Context, *connect.Request[v1.UpdateDesiredLRPRequest]) (*connect.Response[v1.UpdateDesiredLRPResponse], error)
 	DeleteDesiredLRP(context.Context, *connect.Request[v1.DeleteDesiredLRPRequest]) (*connect.Response[v1.DeleteDesiredLRPResponse], error)
 	// WatchDesiredLRPs sends all processes asked for, then LEVEL, then what changes, until the

@@ -102,7 +102,7 @@ type LRPDeploymentServiceClient interface {
 	CreateLRPDeployment(context.Context, *connect.Request[v2.CreateLRPDeploymentRequest]) (*connect.Response[v2.CreateLRPDeploymentResponse], error)
 	GetLRPDeployment(context.Context, *connect.Request[v2.GetLRPDeploymentRequest]) (*connect.Response[v2.GetLRPDeploymentResponse], error)
 	ListLRPDeployments(context.Context, *connect.Request[v2.ListLRPDeploymentsRequest]) (*connect.Response[v2.ListLRPDeploymentsResponse], error)
-	// UpdateLRPDeployment changes what the request sets: instances, routes, annotation,
+	// UpdateLRPDeployment changes what the request sets: instances, routes, annotation, timeouts,
 	// the definition known to be healthy. With a definition it adds that one and activates it.
 	UpdateLRPDeployment(context.Context, *connect.Request[v2.UpdateLRPDeploymentRequest]) (*connect.Response[v2.UpdateLRPDeploymentResponse], error)
 	// AddDefinition adds a definition, which is not active yet. Definitions never change. It stays
@@ -241,7 +241,7 @@ type LRPDeploymentServiceHandler interface {
 	CreateLRPDeployment(context.Context, *connect.Request[v2.CreateLRPDeploymentRequest]) (*connect.Response[v2.CreateLRPDeploymentResponse], error)
 	GetLRPDeployment(context.Context, *connect.Request[v2.GetLRPDeploymentRequest]) (*connect.Response[v2.GetLRPDeploymentResponse], error)
 	ListLRPDeployments(context.Context, *connect.Request[v2.ListLRPDeploymentsRequest]) (*connect.Response[v2.ListLRPDeploymentsResponse], error)
-	// UpdateLRPDeployment changes what the request sets: instances, routes, annotation,
+	// UpdateLRPDeployment changes what the request sets: instances, routes, annotation, timeouts,
 	// the definition known to be healthy. With a definition it adds that one and activates it.
 	UpdateLRPDeployment(context.Context, *connect.Request[v2.UpdateLRPDeploymentRequest]) (*connect.Response[v2.UpdateLRPDeploymentResponse], error)
 	// AddDefinition adds a definition, which is not active yet. Definitions never change. It stays

@@ -26,11 +26,11 @@ var (
 	sameGUIDs   = []string{"a", "a-1", "b", "", "a/b"}
 	sameDomains = []string{"cf", "tcp", ""}
 	sameRoutes  = []map[string]string{nil, {}, {"r": "x"}, {"r": "y", "a.b": ""}, {"": "empty"}, {"a\x00": ""}}
-	samePaths   = []string{"process_guid", "domain", "instances", "routes", "routes.r", "annotation", "definition", "definition.memory_mb", "definition.env.name", "definition.ports", "modification_tag.index", "*", "nonesuch", "definitions"}
+	samePaths   = []string{"process_guid", "domain", "instances", "routes", "routes.r", "annotation", "definition", "definition.memory_mb", "definition.env.name", "definition.ports", "definition_id", "rollout_timeout_ms", "modification_tag.index", "*", "nonesuch", "definitions"}
 	sameAtoms   = []string{
 		`domain == "cf"`, `domain != "tcp"`, `domain.startsWith("c")`, `domain in ["tcp", "x"]`, `instances == 0`, `instances >= 2`, `instances in [1, 3]`, `has(instances)`,
 		`routes.r == "x"`, `routes["a.b"] == ""`, `has(routes.r)`, `has(routes)`, `"r" in routes`, `routes["*"] == "y"`, `annotation.contains("o")`, `annotation == ""`,
-		`process_guid > "a"`, `process_guid == "b"`, `process_guid.startsWith("a-")`, `modification_tag.index > 0`, `has(modification_tag)`, `modification_tag.epoch == "e"`,
+		`rollout_timeout_ms > 0`, `fall_back_after_ms == 0`, `process_guid > "a"`, `process_guid == "b"`, `process_guid.startsWith("a-")`, `modification_tag.index > 0`, `has(modification_tag)`, `modification_tag.epoch == "e"`,
 		`definitions.a.memory_mb == 1`, `instances == "x"`, `domain ==`,
 	}
 	sameOrders = []string{"", "process_guid", "process_guid desc", "domain, instances desc", "routes.r", "annotation desc, process_guid", "modification_tag.index", "definitions", "routes", "domain domain"}
@@ -50,6 +50,11 @@ func drawProcess(t *rapid.T) *bbsv1.DesiredLRP {
 			p.Definition.Env = []*bbsv1.EnvVar{{Name: "A", Value: "1"}, {}}
 			p.Definition.Action = &bbsv1.Action{Args: []string{"", "x"}}
 		}
+	}
+	p.RolloutTimeoutMs = rapid.Int64Range(-1, 2).Draw(t, "rollout timeout")
+	p.FallBackAfterMs = rapid.Int64Range(-1, 2).Draw(t, "falls back after")
+	if rapid.IntRange(0, 2).Draw(t, "named definition") == 0 {
+		p.DefinitionId = proto.String(rapid.SampledFrom([]string{"", "a", "one", "two", "a/b"}).Draw(t, "definition id"))
 	}
 	if rapid.Bool().Draw(t, "tag") {
 		p.ModificationTag = &bbsv1.ModificationTag{Epoch: "of the client", Index: 7}
@@ -82,6 +87,16 @@ func drawRequest(t *rapid.T) request {
 		if rapid.Bool().Draw(t, "set annotation") {
 			req.Annotation = proto.String(p.Annotation)
 		}
+		if rapid.Bool().Draw(t, "set timeouts") {
+			req.RolloutTimeoutMs, req.FallBackAfterMs = proto.Int64(p.RolloutTimeoutMs), proto.Int64(p.FallBackAfterMs)
+		}
+		// v1's data know of no former definition, so only an id that is new is refused by neither.
+		if rapid.Bool().Draw(t, "set definition") {
+			req.Definition = p.Definition
+			if rapid.IntRange(0, 5).Draw(t, "with id") > 0 {
+				req.DefinitionId = fmt.Sprint("new", rapid.IntRange(0, 1<<30).Draw(t, "new id"))
+			}
+		}
 		if rapid.IntRange(0, 5).Draw(t, "expect a tag") == 0 {
 			req.ExpectedModificationTag = &bbsv1.ModificationTag{Epoch: "another"}
 		}
@@ -93,7 +108,7 @@ func drawRequest(t *rapid.T) request {
 			return answer(a.v1.DeleteDesiredLRP(ctx, connect.NewRequest(&bbsv1.DeleteDesiredLRPRequest{ProcessGuid: guid})))
 		}}
 	case 4:
-		req := &bbsv1.GetDesiredLRPRequest{ProcessGuid: guid, ReadMask: mask(drawPaths(t)...)}
+		req := &bbsv1.GetDesiredLRPRequest{ProcessGuid: guid, ReadMask: mask(drawPaths(t)...), DefinitionId: rapid.SampledFrom([]string{"", "", "nonesuch"}).Draw(t, "of definition")}
 		return request{fmt.Sprint("get ", req), func(a api) (proto.Message, error) {
 			return answer(a.v1.GetDesiredLRP(ctx, connect.NewRequest(req)))
 		}}

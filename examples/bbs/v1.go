@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/apiversion/listing"
 	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 	"dbcontroller.dev/gen/bbs/v1/bbsv1connect"
 	"dbcontroller.dev/record"
@@ -26,12 +27,9 @@ func tableV1(store vrunner.Store) *resource.Table[*bbsv1.DesiredLRP] {
 		Kind: KindDesiredLRPs, Pattern: pattern, NameField: fieldGUID, MaxID: maxName, Check: checkV1, Within: within,
 		Revision: resource.Revision[*bbsv1.DesiredLRP]{
 			Field: fieldTag,
-			First: func(p *bbsv1.DesiredLRP) {
-				p.ModificationTag = &bbsv1.ModificationTag{Epoch: newEpoch()}
-				p.DefinitionId = definitionName(p.ProcessGuid, p.GetDefinitionId())
-			},
-			Next: func(p *bbsv1.DesiredLRP) { p.ModificationTag.Index++ },
-			Text: func(p *bbsv1.DesiredLRP) string { return tagText(p.ModificationTag) },
+			First: func(p *bbsv1.DesiredLRP) { p.ModificationTag = &bbsv1.ModificationTag{Epoch: newEpoch()} },
+			Next:  func(p *bbsv1.DesiredLRP) { p.ModificationTag.Index++ },
+			Text:  func(p *bbsv1.DesiredLRP) string { return tagText(p.ModificationTag) },
 		},
 	})
 }
@@ -51,9 +49,13 @@ func checkV1(_ context.Context, p, before *bbsv1.DesiredLRP) error {
 	if err := checkIdentity(p); err != nil {
 		return err
 	}
-	if id := p.GetDefinitionId(); id != "" {
-		if err := checkName(fieldDefID, id); err != nil {
+	if p.DefinitionId != nil {
+		if err := checkName(fieldDefID, *p.DefinitionId); err != nil {
 			return err
+		}
+		// It would have two forms, and the other version can store one only.
+		if *p.DefinitionId == p.ProcessGuid {
+			return listing.Invalid(fieldDefID, "is the process guid, which it stands for by itself: leave it out")
 		}
 	}
 	return checkDefinition(fieldDefinition, p.Definition)

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -26,7 +27,8 @@ import (
 	"dbcontroller.dev/gen/bbs/v1/bbsv1connect"
 )
 
-// FailingPath is the path of an action that exits at once on any cell.
+// FailingPath is the path of an action that exits at once on any cell. With arguments it does so at
+// the indexes that they name, and runs at all others.
 const FailingPath = "/bin/false"
 
 // Config configures a cell.
@@ -287,7 +289,7 @@ func (c *Cell) take(ctx context.Context, g *bbsv1.ActualLRPGroup) error {
 // start runs a claimed instance with its definition, which is not the active one if the instance
 // starts again during a rollout.
 func (c *Cell) start(ctx context.Context, run Container) error {
-	guid, _, err := converge.SplitName(run.Name)
+	guid, k, err := converge.SplitName(run.Name)
 	if err != nil {
 		return err
 	}
@@ -295,7 +297,8 @@ func (c *Cell) start(ctx context.Context, run Container) error {
 	if err != nil {
 		return err
 	}
-	if p.Msg.GetDesiredLrp().GetDefinition().GetAction().GetPath() == FailingPath {
+	action := p.Msg.GetDesiredLrp().GetDefinition().GetAction()
+	if action.GetPath() == FailingPath && (len(action.GetArgs()) == 0 || slices.Contains(action.GetArgs(), strconv.Itoa(k.Index))) {
 		_, err := c.cfg.Instances.CrashActualLRP(ctx, connect.NewRequest(&bbsv1.CrashActualLRPRequest{
 			Name: run.Name, InstanceGuid: run.GUID, CellId: c.cfg.ID, CrashReason: "exit status 1", DefinitionId: run.Definition,
 		}))

@@ -152,7 +152,8 @@ type DesiredLRP struct {
 	FallBackAfterMs int64 `protobuf:"varint,10,opt,name=fall_back_after_ms,json=fallBackAfterMs,proto3" json:"fall_back_after_ms,omitempty"`
 	// Set by the service.
 	ModificationTag *ModificationTag `protobuf:"bytes,7,opt,name=modification_tag,json=modificationTag,proto3" json:"modification_tag,omitempty"`
-	// Names the definition, without '/'. Not set: it is the process guid.
+	// Names the definition: not empty, without '/', and not the process guid, which is the id if this
+	// is not set.
 	DefinitionId *string `protobuf:"bytes,8,opt,name=definition_id,json=definitionId,proto3,oneof" json:"definition_id,omitempty"`
 	// Last, as v2's records of a process show it to v1: a record that went to v2 and back is
 	// the same bytes.

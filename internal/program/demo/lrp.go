@@ -53,10 +53,15 @@ func (p lrp) routes() map[string]string {
 
 // v1 returns the process in the form of the v1 API: with its active definition.
 func (p lrp) v1() *bbsv1.DesiredLRP {
-	return &bbsv1.DesiredLRP{
+	d := &bbsv1.DesiredLRP{
 		ProcessGuid: p.guid, Domain: domain, Instances: p.running, Routes: p.routes(), Annotation: p.annotation(),
 		Definition: definitionV1(p.definitions[p.active]),
 	}
+	// v1 leaves out the id of a definition that v1 has made.
+	if p.active != p.guid {
+		d.DefinitionId = &p.active
+	}
+	return d
 }
 
 // v2 returns the process in the form of the v2 API.

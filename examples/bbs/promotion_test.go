@@ -8,8 +8,12 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
 
+	"dbcontroller.dev/apiversion/protodoc"
 	"dbcontroller.dev/examples/bbs/converge"
+	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 	"dbcontroller.dev/record"
 )
 
@@ -148,4 +152,42 @@ func TestPromotionOfTheHealthyOne(t *testing.T) {
 	if got := healthy(mustTransform(t, up, []record.Record{head, instance("g", "RUNNING", "e1", "a")}, claimed)); got != "g" {
 		t.Errorf("runs by now: healthy is %q", got)
 	}
+}
+
+// TestProjectionAfterPromotion: whatever a desired LRP is, v1 sees the same after promotion, as a
+// message and as a record.
+func TestProjectionAfterPromotion(t *testing.T) {
+	t.Parallel()
+	up, down := directions(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		p := drawProcess(rt)
+		// What v1 refuses is no process.
+		p.ProcessGuid, p.Domain = rapid.SampledFrom(sameGUIDs[:3]).Draw(rt, "its guid"), "cf"
+		p.Instances, p.RolloutTimeoutMs, p.FallBackAfterMs = max(p.Instances, 0), max(p.RolloutTimeoutMs, 0), max(p.FallBackAfterMs, 0)
+		if id := p.GetDefinitionId(); nameError(id) != nil || id == p.ProcessGuid {
+			p.DefinitionId = nil
+		}
+		if p.Definition == nil {
+			p.Definition = &bbsv1.Definition{}
+		}
+		if checkV1(t.Context(), p, nil) != nil {
+			rt.Skip("routes that v1 refuses")
+		}
+		p.ModificationTag = &bbsv1.ModificationTag{Epoch: "e", Index: rapid.Uint32().Draw(rt, "index")}
+		y, err := promoted(p, nil)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if back, err := projected(y, nil); err != nil || !proto.Equal(back, p) {
+			rt.Fatalf("%v came back as %v, %v", p, back, err)
+		}
+		doc, err := protodoc.MarshalID(p.ProcessGuid, p)
+		if err != nil {
+			rt.Skip("no record")
+		}
+		x := []record.Record{{Kind: KindDesiredLRPs, Key: record.StringKey(p.ProcessGuid), Doc: doc}}
+		if back := mustTransform(t, down, mustTransform(t, up, x, nil), nil); len(back) != 1 || !bytes.Equal(back[0].Doc, doc) {
+			rt.Fatalf("%s came back as %s", doc, back[0].Doc)
+		}
+	})
 }

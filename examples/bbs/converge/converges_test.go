@@ -35,6 +35,10 @@ func TestConverges(t *testing.T) {
 			t.Repeat(w.events())
 			w.settle()
 			w.expect()
+			// A rollout from a settled state reaches more than one that is disturbed.
+			w.define(t)
+			w.settle()
+			w.expect()
 		})
 	}
 }

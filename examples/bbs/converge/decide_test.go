@@ -134,6 +134,9 @@ func TestDecide(t *testing.T) {
 		{"the predecessor goes", process{Instances: 2, Active: "new", Healthy: "new"}, []string{"new@0 running", "old@0 running", "old@1 running"}, "retire old@0: running retire"},
 		{"its cell stops it", process{Instances: 2, Active: "new", Healthy: "new"}, []string{"new@0 running", "old@0 running retire", "old@1 running"}, ""},
 		{"it has stopped", process{Instances: 2, Active: "new", Healthy: "new"}, []string{"new@0 running", "old@0 -", "old@1 running"}, "delete old@0; replace new@1: unclaimed"},
+		{"one that was evacuated still stops", process{Instances: 2, Active: "new", Healthy: "new"}, []string{"new@0 running/running retire", "old@1 running"}, ""},
+		{"the healthy one waits for a cell", process{Instances: 2, Active: "new", Healthy: "old"}, []string{"old@0 unclaimed", "old@1 running"}, ""},
+		{"one is tried already", process{Instances: 2, Active: "new", Healthy: "old"}, []string{"old@0 running", "old@1 crashed9 60s", "new@1 crashed9 60s"}, ""},
 		{"then the next one", process{Instances: 2, Active: "new", Healthy: "new"}, []string{"new@0 running", "old@1 running"}, "replace new@1: unclaimed"},
 
 		// Restarts outside of the rollout.

@@ -1,7 +1,6 @@
 package recordtest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -29,126 +28,6 @@ var changesTests = []test{
 	{"of a target, with origins", flavours(changesTarget)},
 	{"of a target that somebody else writes", withApp(changesForeign)},
 	{"a nudge", flavours(changesNudge)},
-}
-
-// follow opens a stream of Watch. The end of the test closes it.
-func (b *bench) follow(t *testing.T, from record.Position, ks ...*kind) record.Stream {
-	t.Helper()
-	var specs []record.KindSpec
-	for _, k := range ks {
-		specs = append(specs, k.spec)
-	}
-	s, err := b.Namespace.Watch(t.Context(), from, specs)
-	if err != nil {
-		t.Fatalf("watch: %v", err)
-	}
-	// The test's context has ended when cleanups run.
-	t.Cleanup(func() {
-		if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
-			t.Errorf("close stream: %v", err)
-		}
-	})
-	return s
-}
-
-// next returns batches until enough returns true for all changes so far.
-func next(t *testing.T, s record.Stream, enough func([]record.Change) bool) (all []record.Change, batches []record.ChangeBatch) {
-	t.Helper()
-	ctx := bounded(t)
-	for {
-		b, err := s.Next(ctx)
-		if err != nil {
-			t.Fatalf("next after %d changes (%v): %v", len(all), tail(all), err)
-		}
-		checkBatch(t, b)
-		all = append(all, b.Changes...)
-		batches = append(batches, b)
-		// A batch may end anywhere between commits, so look at all changes so far.
-		if enough(all) {
-			return all, batches
-		}
-	}
-}
-
-func checkBatch(t *testing.T, b record.ChangeBatch) {
-	t.Helper()
-	if b.Pos.IsZero() {
-		t.Error("a batch without a position")
-	}
-	if (b.Wall == 0) != (len(b.Changes) == 0) {
-		t.Errorf("%d changes with wall clock %d", len(b.Changes), b.Wall)
-	}
-	for _, c := range b.Changes {
-		if (c.Key == "") == (c.Marker == "") || c.Kind == "" {
-			t.Errorf("change %+v is neither a key nor a marker", c)
-		}
-	}
-}
-
-func tail(cs []record.Change) []record.Change { return cs[max(0, len(cs)-5):] }
-
-// reached is a condition for next: a change of this key.
-func reached(k *kind, name string) func([]record.Change) bool {
-	return func(cs []record.Change) bool {
-		return slices.ContainsFunc(cs, func(c record.Change) bool { return c.Kind == k.spec.Name && c.Key == record.StringKey(name) })
-	}
-}
-
-func marked(k *kind, marker string) func([]record.Change) bool {
-	return func(cs []record.Change) bool {
-		return slices.ContainsFunc(cs, func(c record.Change) bool { return c.Kind == k.spec.Name && c.Marker == marker })
-	}
-}
-
-// quiet reads until an empty batch and returns the changes before it.
-func quiet(t *testing.T, s record.Stream) []record.Change {
-	t.Helper()
-	ctx := bounded(t)
-	var all []record.Change
-	for {
-		b, err := s.Next(ctx)
-		if err != nil {
-			t.Fatalf("next: %v", err)
-		}
-		checkBatch(t, b)
-		all = append(all, b.Changes...)
-		if len(b.Changes) == 0 {
-			return all
-		}
-	}
-}
-
-// show formats changes for comparison: "+a" was put, "-a" deleted. It shows a direct repetition
-// once, because delivery is at least once.
-func show(ks map[string]string, cs []record.Change) []string {
-	var out []string
-	for _, c := range cs {
-		s := "+"
-		if c.Delete {
-			s = "-"
-		}
-		s += ks[c.Kind] + c.Key.String()
-		if c.Marker != "" {
-			s = "=" + ks[c.Kind] + c.Marker
-		}
-		if len(out) == 0 || out[len(out)-1] != s {
-			out = append(out, s)
-		}
-	}
-	return out
-}
-
-// write commits one client write. A negative n deletes.
-func (k *kind) write(t *testing.T, name string, n int) {
-	t.Helper()
-	if err := k.b.Client.Write(t.Context(), tokens(k), []record.Mutation{k.mutation(name, n)}); err != nil {
-		t.Fatalf("write %s: %v", name, err)
-	}
-}
-
-func (k *kind) mutation(name string, n int) record.Mutation {
-	w := k.set(name, n)
-	return record.Mutation{Kind: w.Kind, Key: w.Key, Doc: w.Doc}
 }
 
 func changesManaged(t *testing.T, b *bench) {
@@ -316,15 +195,6 @@ func changesCommits(t *testing.T, b *bench) {
 	check("all at once", b.follow(t, start, k, l))
 }
 
-// distinct returns changes without repetitions.
-func distinct(cs []record.Change) map[record.Change]bool {
-	seen := map[record.Change]bool{}
-	for _, c := range cs {
-		seen[c] = true
-	}
-	return seen
-}
-
 func changesKinds(t *testing.T, b *bench) {
 	k, l, m := b.managed(t), b.managed(t), b.managed(t)
 	s := b.follow(t, b.now(t), k, m)
@@ -406,102 +276,6 @@ func changesMany(t *testing.T, b *bench) {
 	for w, names := range order {
 		if len(names) != each || !slices.IsSorted(names) {
 			t.Errorf("writer %d: changes %v", w, names)
-		}
-	}
-}
-
-// followTarget opens a stream of Follow. The end of the test closes it.
-func (b *bench) followTarget(t *testing.T, from record.Position, toks record.Tokens) record.Stream {
-	t.Helper()
-	s, err := b.Namespace.Follow(t.Context(), from, toks)
-	if err != nil {
-		t.Fatalf("follow: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
-			t.Errorf("close stream: %v", err)
-		}
-	})
-	return s
-}
-
-// changesTarget checks that every change of an Apply has its guard, and that the stream follows the
-// collection through renames.
-func changesTarget(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
-	k := mk(t)
-	b.apply(t, tokens(k), 1, group(1, k.set("old", 1)))
-	from := b.now(t)
-	s := b.followTarget(t, from, tokens(k))
-	toks := tokens(k)
-	wantOutcomes(t, b.apply(t, toks, 1, group(2, k.set("a", 1), k.set("b", 2)), group(3, k.set("c", 3))), record.Applied, record.Applied)
-	wantOutcomes(t, b.apply(t, toks, 1, group(4, k.set("a", 5), k.set("b", -1))), record.Applied)
-	// A stale write must leave no change.
-	wantOutcomes(t, b.apply(t, toks, 1, group(4, k.set("a", 6))), record.Stale)
-	want := map[string]int{"a/2": 1, "b/2": 1, "c/3": 1, "a/4": 1, "b/4": 1}
-	got := map[string]int{}
-	// Read the changes once as they come, and again later from the same position.
-	next(t, s, func(all []record.Change) bool { return len(all) >= len(want) })
-	s = b.followTarget(t, from, tokens(k))
-	all, _ := next(t, s, func(all []record.Change) bool { return len(all) >= len(want) })
-	for _, c := range all {
-		if c.Origin == record.ForeignChange && !(b.SeveralLogs && c.Delete) {
-			t.Errorf("%s of %s counts as somebody else's", c.Key, c.Kind)
-		}
-		name, _ := c.Key.Name()
-		for v := range 5 {
-			if c.Guard == (record.Guard{Epoch: 1, Version: version(v)}) {
-				got[fmt.Sprintf("%s/%d", name, v)]++
-			}
-		}
-	}
-	if !b.SeveralLogs && fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("guards %v, want %v", got, want)
-	}
-}
-
-// changesForeign checks that no application change looks like an Apply's, whatever guards lie next
-// to the documents.
-func changesForeign(t *testing.T, b *bench) {
-	k := b.fixed(t)
-	b.apply(t, tokens(k), 1, group(1, k.set("mine", 1)), group(1, k.set("gone", 1)))
-	s := b.followTarget(t, b.now(t), tokens(k))
-	for _, d := range []bson.Raw{doc("mine", 7), doc("new", 8)} {
-		if err := b.App.Put(t.Context(), k.tok.Name, d); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// A delete must count as foreign, too.
-	gone, _ := record.KeyOfDoc(doc("gone", 0))
-	if err := b.App.Delete(t.Context(), k.tok.Name, gone.Value()); err != nil {
-		t.Fatal(err)
-	}
-	all, _ := next(t, s, func(all []record.Change) bool { return len(all) >= 3 })
-	for _, c := range all {
-		if c.Origin != record.ForeignChange || !c.Guard.IsZero() {
-			t.Errorf("%+v does not count as somebody else's", c)
-		}
-	}
-}
-
-// changesNudge checks that a nudge makes streams report their progress.
-func changesNudge(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
-	k := mk(t)
-	s := b.followTarget(t, b.now(t), tokens(k))
-	// The stream must reach a place after this one without any change.
-	at := b.now(t)
-	if err := b.Namespace.Nudge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for ctx := bounded(t); ; {
-		batch, err := s.Next(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(batch.Changes) > 0 {
-			t.Errorf("changes %+v, want none", batch.Changes)
-		}
-		if batch.Pos.At.Compare(at.At) >= 0 {
-			return
 		}
 	}
 }

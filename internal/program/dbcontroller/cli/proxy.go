@@ -83,7 +83,7 @@ func runProxy(ctx context.Context, cfg config.Proxy, log *zap.Logger) error {
 		_ = listener.Close()
 		var wrong *login.FileError
 		if errors.As(err, &wrong) {
-			return failed(exitUsage, err)
+			return exit.With(exit.Usage, err)
 		}
 		return err
 	}

@@ -151,7 +151,7 @@ func New(database, name, password string, old bool) ([]byte, error) {
 	}
 	out := map[string]credential{}
 	for _, m := range mechanisms {
-		text := password
+		var text string
 		switch {
 		case m.name == SHA1 && !old:
 			continue

@@ -155,6 +155,8 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"small cache", Options{CacheGB: 0.1}, "cache is 0.1 GB, must be 0.25 or more"},
 		{"negative oplog", Options{OplogMB: -1}, "oplog is -1 MB, must be 1 or more"},
 		{"too many shards", Options{Shards: 9}, "shards is 9, must be 0 to 8"},
+		{"too many routers", Options{Shards: 1, Routers: 9}, "routers is 9, must be 0 to 8"},
+		{"routers without shards", Options{Routers: 1}, "only a sharded cluster has routers"},
 		{"standalone shards", Options{Shards: 2, Standalone: true}, "a standalone has no shards"},
 		{"standalone set", Options{Nodes: 2, Standalone: true}, "a standalone has one node"},
 	} {

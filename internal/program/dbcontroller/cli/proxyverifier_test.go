@@ -98,8 +98,8 @@ deployments:
 			}
 		}
 		_, _, err := run(t, "proxy", "--config", config)
-		if err == nil || exitOf(err) != exitUsage || !strings.HasPrefix(err.Error(), tc.want) || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%v, exit %d, want %s", err, exitOf(err), tc.want)
+		if err == nil || exit.Of(err) != exit.Usage || !strings.HasPrefix(err.Error(), tc.want) || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v, exit %d, want %s", err, exit.Of(err), tc.want)
 		}
 	}
 }

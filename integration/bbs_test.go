@@ -293,7 +293,7 @@ func (b *scheduling) converged(ctx context.Context, rolled string) error {
 			return fmt.Errorf("server %d has %d in v1 and %d in v2, %d are desired", i, len(res.Msg.GetActualLrpGroups()), len(v2.Msg.GetActualLrps()), len(want))
 		}
 		for _, g := range res.Msg.GetActualLrpGroups() {
-			if on := census[g.Name]; len(on) != 1 || on[0].GUID != g.Instance.GetInstanceGuid() || g.Instance.GetState() != string(converge.Running) || g.Evacuating != nil {
+			if on := census[converge.IndexName(g.ProcessGuid, int(g.Index))]; len(on) != 1 || on[0].GUID != g.Instance.GetInstanceGuid() || g.Instance.GetState() != string(converge.Running) || g.Evacuating != nil {
 				return fmt.Errorf("%v runs as %v", g, on)
 			}
 		}

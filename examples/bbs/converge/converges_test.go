@@ -11,7 +11,10 @@ import (
 	"pgregory.net/rapid"
 
 	"dbcontroller.dev/examples/bbs/converge"
+	"dbcontroller.dev/internal/base/raced"
 )
+
+func init() { raced.DrawFewer() }
 
 // rounds is how often rapid's number of sequences is drawn: by make soak, as often as it says.
 func rounds() int {

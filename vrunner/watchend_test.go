@@ -145,7 +145,7 @@ func TestWatchThatPanics(t *testing.T) {
 			t.Fatalf("the log has %v", logs.All())
 		}
 		text := lines[0].ContextMap()
-		if stack, _ := text["stack"].(string); text["panic"] != "canary" || !strings.Contains(stack, "watchpanic_test.go") {
+		if stack, _ := text["stack"].(string); text["panic"] != "canary" || !strings.Contains(stack, "TestWatchThatPanics") {
 			t.Errorf("the log says %v", text)
 		}
 	})

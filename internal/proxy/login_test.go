@@ -1,11 +1,9 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/url"
@@ -13,9 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/xdg-go/scram"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -24,7 +20,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"dbcontroller.dev/internal/proxy/login"
-	"dbcontroller.dev/internal/proxy/message"
 )
 
 // visitor is the state of one connection to a server.
@@ -325,108 +320,6 @@ func TestConnectionStatus(t *testing.T) {
 	}
 }
 
-// TestOthersSessions: a user cannot reach cursors, transactions or sessions of another one, also with the same ids.
-func TestOthersSessions(t *testing.T) {
-	t.Parallel()
-	w := newWorldOf(t, worldOptions{}, "ann", "bob")
-	home := w.at["v1"]
-	home.on("find", func(c command) bsoncore.Document {
-		return doc(t, `{"cursor":{"id":{"$numberLong":"7"},"ns":"shop.orders","firstBatch":[]},"ok":1.0}`)
-	})
-	home.on("insert", func(c command) bsoncore.Document { return doc(t, `{"n":1,"ok":1.0}`) })
-	home.on("killAllSessions", func(c command) bsoncore.Document {
-		if c.user.Name == "db-ann" {
-			return success()
-		}
-		return failure(codeUnauthorized, "not authorized on admin to execute command")
-	})
-	w.at["v2"].on("killAllSessions", func(command) bsoncore.Document { return success() })
-	ann, bob := w.as("ann"), w.as("bob")
-	if reply := call(t, ann, `{"find":"orders",`+session+`}`); !succeeded(reply) {
-		t.Fatal(reply)
-	}
-	const getMore = `{"getMore":{"$numberLong":"7"},"collection":"orders",` + session + `}`
-	if reply := call(t, bob, getMore); codeOf(reply) != codeCursorNotFound {
-		t.Errorf("bob reads ann's cursor: %s", reply)
-	}
-	if reply := call(t, bob, `{"killCursors":"orders","cursors":[{"$numberLong":"7"}],`+session+`}`); !strings.Contains(reply.String(), `"cursorsKilled": []`) {
-		t.Errorf("bob ends ann's cursor: %s", reply)
-	}
-	if n := len(home.calls("getMore")) + len(home.calls("killCursors")); n != 0 {
-		t.Errorf("%d commands of bob have reached the server", n)
-	}
-	if reply := call(t, ann, getMore); !succeeded(reply) {
-		t.Errorf("ann cannot go on: %s", reply)
-	}
-	// Both have a transaction with the same ids, and each is its own.
-	const inside = `"txnNumber":{"$numberLong":"1"},"autocommit":false,`
-	begin := `{"insert":"orders","documents":[{"_id":1}],"startTransaction":true,` + inside + session + `}`
-	commit := `{"commitTransaction":1,` + inside + strings.Replace(session, `"shop"`, `"admin"`, 1) + `}`
-	if reply := call(t, ann, begin); !succeeded(reply) {
-		t.Fatal(reply)
-	}
-	if reply := call(t, bob, strings.Replace(begin, `"startTransaction":true,`, "", 1)); codeOf(reply) != codeNoSuchTransaction {
-		t.Errorf("bob goes on with ann's transaction: %s", reply)
-	}
-	if reply := call(t, bob, begin); !succeeded(reply) {
-		t.Error(reply)
-	}
-	// What bob ends is his own.
-	for _, command := range []string{
-		`{"killSessions":[],"$db":"admin"}`, `{"endSessions":[{"id":{"$binary":{"base64":"AAAAAAAAAAAAAAAAAAAAAQ==","subType":"04"}}}],"$db":"admin"}`,
-		`{"killAllSessions":[],"$db":"admin"}`,
-	} {
-		call(t, bob, command)
-	}
-	aborts := home.calls("abortTransaction")
-	if len(aborts) != 1 || aborts[0].user.Name != "db-bob" {
-		t.Errorf("%d aborts", len(aborts))
-	}
-	if reply := call(t, ann, commit); !succeeded(reply) {
-		t.Errorf("ann cannot commit: %s", reply)
-	}
-	// A client cannot name another owner of a session.
-	foreign := strings.Replace(session, `"subType":"04"}}}`, `"subType":"04"}},"uid":`+blob(strings.Repeat("x", 32))+`}`, 1)
-	if reply := call(t, bob, `{"find":"orders",`+foreign+`}`); codeOf(reply) != codeUnauthorized {
-		t.Errorf("a session of another user: %s", reply)
-	}
-	// Who may end all sessions ends those of others, too.
-	if reply := call(t, bob, strings.Replace(begin, `"1"`, `"2"`, 1)); !succeeded(reply) {
-		t.Fatal(reply)
-	}
-	call(t, ann, `{"killAllSessions":[],"$db":"admin"}`)
-	if reply := call(t, bob, strings.Replace(commit, `"1"`, `"2"`, 1)); codeOf(reply) != codeNoSuchTransaction {
-		t.Errorf("the transaction goes on: %s", reply)
-	}
-}
-
-// TestRetriedWritesOfUsers: a retried write is answered from the former cluster only for the user that made it.
-func TestRetriedWritesOfUsers(t *testing.T) {
-	t.Parallel()
-	w := newWorldOf(t, worldOptions{epoch: 2}, "ann", "bob")
-	owners := w.proxies[0].users.logins()
-	w.at["v2"].on("find", func(c command) bsoncore.Document {
-		v, err := c.msg.Body.LookupErr("filter", "_id", "$in", "0", "uid")
-		if err != nil {
-			t.Errorf("%s: %v", c.msg.Body, err)
-		}
-		_, uid, _ := v.BinaryOK()
-		entry := ""
-		if bytes.Equal(uid, owners[0].Owners()[0]) { // ann has made write 5 there
-			entry = `{"txnNum":{"$numberLong":"5"},"lastWriteOpTime":{"ts":{"$timestamp":{"t":1,"i":1}}}}`
-		}
-		return doc(t, `{"cursor":{"id":{"$numberLong":"0"},"ns":"config.transactions","firstBatch":[`+entry+`]},"ok":1.0}`)
-	})
-	w.at["v1"].on("insert", func(command) bsoncore.Document { return doc(t, `{"n":1,"ok":1.0}`) })
-	const write = `{"insert":"orders","documents":[{"_id":1}],"txnNumber":{"$numberLong":"3"},` + session + `}`
-	if reply := call(t, w.as("ann"), write); codeOf(reply) != codeTransactionTooOld {
-		t.Errorf("ann: %s", reply)
-	}
-	if reply := call(t, w.as("bob"), write); !succeeded(reply) {
-		t.Errorf("bob: %s", reply)
-	}
-}
-
 // TestRemovedUserIsOut: when an operator removes the verifier of a user, the next command fails.
 func TestRemovedUserIsOut(t *testing.T) {
 	t.Parallel()
@@ -442,145 +335,6 @@ func TestRemovedUserIsOut(t *testing.T) {
 	if reply := call(t, bob, `{"find":"orders","$db":"shop"}`); !succeeded(reply) {
 		t.Error(reply)
 	}
-}
-
-// TestHostileLogins: commands of a login that come out of order, twice or between each other never log in, and
-// the connection stays usable. Large messages of strangers end it.
-func TestHostileLogins(t *testing.T) {
-	t.Parallel()
-	w := newWorldOf(t, worldOptions{}, "ann")
-	driver, err := scram.SHA256.NewClientUnprepped("ann", "ann-proxy", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn := dial(t, w.addresses[0])
-	start := func() (proof string) {
-		t.Helper()
-		c := driver.NewConversation()
-		first, _ := c.Step("")
-		reply := call(t, conn, `{"saslStart":1,"mechanism":"SCRAM-SHA-256","options":{"skipEmptyExchange":true},"payload":`+blob(first)+`,"$db":"admin"}`)
-		payload, err := payloadOf(reply)
-		if err != nil {
-			t.Fatalf("%s: %v", reply, err)
-		}
-		proof, err = c.Step(string(payload))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return proof
-	}
-	goOn := func(id int, proof string) bsoncore.Document {
-		return call(t, conn, fmt.Sprintf(`{"saslContinue":1,"conversationId":%d,"payload":%s,"$db":"admin"}`, id, blob(proof)))
-	}
-	check := func(what string, reply bsoncore.Document, code int32) {
-		t.Helper()
-		if codeOf(reply) != code {
-			t.Errorf("%s: %s, want code %d", what, reply, code)
-		}
-		if reply := call(t, conn, `{"find":"orders","$db":"shop"}`); codeOf(reply) != codeUnauthorized {
-			t.Errorf("%s: logged in", what)
-		}
-	}
-	check("without a start", goOn(1, "c=biws,r=abc,p=YWJj"), codeProtocol)
-	check("another id", goOn(2, start()), codeProtocol)
-	check("after another id", goOn(1, "c=biws,r=abc,p=YWJj"), codeProtocol)
-	early := start()
-	start()
-	check("the proof of the conversation before", goOn(1, early), codeAuthenticationFailed)
-	check("once more", goOn(1, early), codeProtocol)
-	// A start within hello ends the one under way.
-	early = start()
-	call(t, conn, `{"hello":1,"speculativeAuthenticate":{"saslStart":1,"mechanism":"SCRAM-SHA-256","payload":`+blob("n,,n=ann,r=abc")+`,"db":"admin"},"$db":"admin"}`)
-	check("between another one", goOn(1, early), codeAuthenticationFailed)
-	early = start()
-	check("a start that is refused", call(t, conn, `{"saslStart":1,"mechanism":"PLAIN","payload":`+blob("x")+`,"$db":"$external"}`), codeMechanismUnavailable)
-	check("after a start that was refused", goOn(1, early), codeProtocol)
-	for _, payload := range []string{`"!"`, `7`, `null`, `{}`, `[]`} {
-		check(payload, call(t, conn, `{"saslStart":1,"mechanism":"SCRAM-SHA-256","payload":`+payload+`,"$db":"admin"}`), codeProtocol)
-	}
-	check("no payload", call(t, conn, `{"saslStart":1,"mechanism":"SCRAM-SHA-256","$db":"admin"}`), codeProtocol)
-	check("no mechanism", call(t, conn, `{"saslStart":1,"payload":`+blob("x")+`,"$db":"admin"}`), codeMechanismUnavailable)
-	check("a long payload", call(t, conn, `{"saslStart":1,"mechanism":"SCRAM-SHA-256","payload":`+blob("n,,n=ann,r="+strings.Repeat("x", 5000))+`,"$db":"admin"}`), codeAuthenticationFailed)
-	// hello answers although its login is none.
-	for _, inner := range []string{`{}`, `7`, `{"saslStart":1}`, `{"authenticate":1,"mechanism":"MONGODB-X509"}`, `{"saslStart":1,"mechanism":"SCRAM-SHA-256","payload":` + blob("rubbish") + `,"db":"admin"}`} {
-		reply := call(t, conn, `{"hello":1,"speculativeAuthenticate":`+inner+`,"$db":"admin"}`)
-		if _, err := reply.LookupErr("speculativeAuthenticate"); !succeeded(reply) || err == nil {
-			t.Errorf("%s: %s", inner, reply)
-		}
-	}
-	// The right proof still logs in, and a replay of it does not.
-	proof := start()
-	if reply := goOn(1, proof); !succeeded(reply) {
-		t.Error(reply)
-	}
-	if reply := goOn(1, proof); codeOf(reply) != codeProtocol {
-		t.Error(reply)
-	}
-	if reply := call(t, conn, `{"find":"orders","$db":"shop"}`); !succeeded(reply) {
-		t.Errorf("not logged in: %s", reply)
-	}
-	large := bsoncore.NewDocumentBuilder().AppendInt32("ping", 1).AppendString("x", strings.Repeat("x", smallMessage)).AppendString("$db", "admin").Build()
-	if reply := send(t, conn, message.Message{ID: 1, Body: large}); !succeeded(reply) {
-		t.Errorf("a large message of a user: %s", reply)
-	}
-	stranger := dial(t, w.addresses[0])
-	if _, err := stranger.Write(message.Message{ID: 1, Body: large}.Append(nil)); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := io.Copy(io.Discard, stranger); n > 0 {
-		t.Errorf("%d bytes, %v after a large message of a stranger", n, err)
-	}
-}
-
-// TestFailedLoginsAreLogged: the log names the user as one line, without a password.
-func TestFailedLoginsAreLogged(t *testing.T) {
-	t.Parallel()
-	var text lockedBuffer
-	w := newWorldOf(t, worldOptions{log: slog.New(slog.NewTextHandler(&text, nil))}, "ann")
-	name := "eve\n\x1b[2J" + strings.Repeat("x", 200)
-	if reply := w.enter(dial(t, w.addresses[0]), name, "hunter2"); codeOf(reply) != codeAuthenticationFailed {
-		t.Error(reply)
-	}
-	got := text.String()
-	if strings.Contains(got, "hunter2") || strings.Contains(got, "\x1b") || strings.Contains(got, strings.Repeat("x", 150)) || !strings.Contains(got, "eve") || strings.Count(got, "a login failed") != 1 {
-		t.Errorf("the log is %s", got)
-	}
-}
-
-// TestLinesOfStrangers: a flood of failed logins has few lines, and the next one tells how many were left out.
-func TestLinesOfStrangers(t *testing.T) {
-	t.Parallel()
-	var l lines
-	now := time.Unix(1000, 0)
-	for i := range 3 * mostLines {
-		if left, ok := l.next(now); ok != (i < mostLines) || left != 0 {
-			t.Errorf("line %d: %t, %d left out", i, ok, left)
-		}
-	}
-	if left, ok := l.next(now.Add(time.Second)); !ok || left != 2*mostLines {
-		t.Errorf("%t, %d left out", ok, left)
-	}
-	if left, ok := l.next(now.Add(time.Second)); !ok || left != 0 {
-		t.Errorf("%t, %d left out", ok, left)
-	}
-}
-
-// lockedBuffer may be written by several goroutines.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // TestRefusedUpstreamLogin: a user whose login a cluster refuses gets an error that no driver repeats, and the log

@@ -58,9 +58,10 @@ test: mongodb pymongo bin/withmongodb ## Run all tests against real servers, wit
 # CI has no time for these. Of seeds there are SOAK times as many.
 SOAK := 100
 .PHONY: soak
-soak: mongodb bin/withmongodb ## Run simulations with thousands of seeds, and all elections: make soak SOAK=100.
+soak: mongodb bin/withmongodb ## Run simulations with thousands of seeds, and all acts of whole systems: make soak SOAK=100.
 	DBCONTROLLER_SOAK='$(SOAK)' bin/withmongodb -v -- go test -count=1 -timeout 24h ./integration/simulation
-	DBCONTROLLER_SOAK='$(SOAK)' bin/withmongodb -v -- go test -race -count=1 -timeout 24h -run 'TestElections$$' ./integration
+	DBCONTROLLER_SOAK='$(SOAK)' bin/withmongodb -v -- go test -race -count=1 -timeout 24h \
+	  -run '^Test(Elections|RestoredPassive|RestoredServed|ShapeChanges|ShardedApplicationMoved|ShardedCollectionMadeAnew)$$' ./integration
 
 # CI runs a part of it: TestThroughProxy.
 SPEC ?= router replicaset fixed moving

@@ -70,14 +70,6 @@ func TestElections(t *testing.T) {
 	e.inSync(ctx, e.traffic, other)
 }
 
-// inTurn are the first two of what there is to try, and all of it in make soak.
-func inTurn[T any](all ...T) []T {
-	if os.Getenv("DBCONTROLLER_SOAK") == "" {
-		return all[:2]
-	}
-	return all
-}
-
 // elections is a system on three nodes of its own.
 type elections struct {
 	*system

@@ -40,14 +40,14 @@ func TestLifeOfAnUpgrade(t *testing.T) {
 		}
 	}
 
-	does("will: hold at ready", "begin-upgrade", "deployment", "--target-version", "v2", "--hold", "--max-rate", "1000")
+	does("will: hold at ready", "begin-upgrade", "deployment", "--target-version", "v2", "--hold", "--max-rate", "100")
 	s.awaitCopied(ctx, func(copied, total int64, paused bool) bool { return copied > 0 })
 	does("will: pause bulk work", "pause", "--reason", "backup")
 	s.awaitCopied(ctx, func(copied, total int64, paused bool) bool { return paused })
 	s.standsStill(ctx, tr)
 	does("nothing: ", "pause", "--reason", "backup")
 	does("will: resume", "resume")
-	does("as fast as configured, not at most 1000", "pace", "--max-rate", "0")
+	does("as fast as configured, not at most 100", "pace", "--max-rate", "0")
 
 	s.await(ctx, "every shard ready", upgradestate.AllReady)
 	tr.awaitWrites(ctx, "v1", tr.processes.count("v1")+50)

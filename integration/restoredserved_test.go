@@ -44,8 +44,9 @@ func (r *restorable) decides(ctx context.Context, version, choice string, gives 
 	r.await(ctx, "nothing is left to be decided", func(d upgradestate.Deployment) bool { return upgradestate.RestoredLine(d) == "" })
 }
 
-// TestRestoredServed restores the database of the served version in every phase. The upgrade goes on
-// only after an operator has decided, and both versions then have the chosen data.
+// TestRestoredServed restores the database of the served version in every phase (some of them in make
+// soak). The upgrade goes on only after an operator has decided, and both versions then have the chosen
+// data.
 func TestRestoredServed(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -78,35 +79,9 @@ func TestRestoredServed(t *testing.T) {
 		t.Errorf("kept is v1: %v", err)
 	}
 
-	// Between two runs of controllers: what the new version has is served.
-	r.begin(ctx)
-	r.ready(ctx)
-	at = r.backup(ctx, "v1")
-	r.change(ctx, "v1", 3)
-	r.follows(ctx, "v2")
-	r.kill(c)
-	r.restore(ctx, "v1", at)
-	c = r.controller("two", breakPoint{}).ready(ctx)
-	r.decides(ctx, "v1", "--keep", gives)
-	r.await(ctx, "v2 is served", flipped("v2"))
-	if err := r.differs(ctx, r.db["v2"].Collection(packagesKind), r.told); err != nil {
-		t.Errorf("kept is v2: %v", err)
+	if soaks() {
+		c = r.restoredBetweenRuns(ctx, c, gives)
 	}
-
-	// And the way on is open: v1 is made anew from it.
-	r.change(ctx, "v2", 4)
-	r.beginTo(ctx, "v1")
-	r.ready(ctx)
-
-	// Before this rollback: the restored state counts, and is what the old version gets.
-	at, before = r.backup(ctx, "v2"), maps.Clone(r.told)
-	r.change(ctx, "v2", 5)
-	r.follows(ctx, "v1")
-	r.restore(ctx, "v2", at)
-	r.decides(ctx, "v2", "--follow", gives, "--follow drops the last two, as they are in v1")
-	r.told = before
-	r.ready(ctx)
-	r.switches(ctx, "v1")
 
 	// In the switch, before the fence: the attempt ends, and the restored state counts.
 	r.kill(c)
@@ -126,4 +101,40 @@ func TestRestoredServed(t *testing.T) {
 	r.told = before
 	r.served(ctx, "v2")
 	r.gaveUp(ctx)
+}
+
+// restoredBetweenRuns restores the served version between two runs of controllers, and then before a
+// rollback. It begins and ends with v1 served.
+func (r *restorable) restoredBetweenRuns(ctx context.Context, c *child, gives string) *child {
+	r.t.Helper()
+	r.begin(ctx)
+	r.ready(ctx)
+	at := r.backup(ctx, "v1")
+	r.change(ctx, "v1", 3)
+	r.follows(ctx, "v2")
+	r.kill(c)
+	r.restore(ctx, "v1", at)
+	c = r.controller("two", breakPoint{}).ready(ctx)
+	r.decides(ctx, "v1", "--keep", gives)
+	r.await(ctx, "v2 is served", flipped("v2"))
+	if err := r.differs(ctx, r.db["v2"].Collection(packagesKind), r.told); err != nil {
+		r.t.Errorf("kept is v2: %v", err)
+	}
+
+	// And the way on is open: v1 is made anew from it.
+	r.change(ctx, "v2", 4)
+	r.beginTo(ctx, "v1")
+	r.ready(ctx)
+
+	// Before this rollback: the restored state counts, and is what the old version gets.
+	at = r.backup(ctx, "v2")
+	before := maps.Clone(r.told)
+	r.change(ctx, "v2", 5)
+	r.follows(ctx, "v1")
+	r.restore(ctx, "v2", at)
+	r.decides(ctx, "v2", "--follow", gives, "--follow drops the last two, as they are in v1")
+	r.told = before
+	r.ready(ctx)
+	r.switches(ctx, "v1")
+	return c
 }

@@ -143,8 +143,8 @@ func (s *system) completeThere(ctx context.Context, at string, d upgradestate.De
 }
 
 // TestShardedCollectionMadeAnew moves and reshards collections in every way that makes them
-// anew under their names: in sync, between two runs of controllers, during the copy, held at ready, during
-// a switch, and after it. An application's is followed. Of a managed kind everyone who knows the old one
+// anew under their names: in sync, between two runs of controllers, during the copy, held at ready (in
+// make soak), during a switch, and after it. An application's is followed. Of a managed kind everyone who knows the old one
 // is refused, and the controller accepts the new one, because the changes show that only the cluster made
 // it. Clients and the server go on. Only in the end, while no controller runs, does somebody run
 // 'recover'. A switch during which a collection moved is given up. Nothing is lost.
@@ -250,10 +250,14 @@ func TestShardedCollectionMadeAnew(t *testing.T) {
 		t.Errorf("nothing is to be recovered: exit %d: %s", r.code, r.stderr)
 	}
 
-	s.beginHolding(ctx, "v2")
-	s.await(ctx, "readiness", func(d upgradestate.Deployment) bool { return d.Upgrade != nil && len(d.Upgrade.ReadyShards) == ring })
-	accepted("unshardCollection at ready", func() { c.Unshard(t, v1, managed()) })
-	givenUp("unshardCollection at ready")
+	act, makeAnew := "unshardCollection", func() { c.Unshard(t, v1, managed()) }
+	if soaks() {
+		s.beginHolding(ctx, "v2")
+		s.await(ctx, "readiness", func(d upgradestate.Deployment) bool { return d.Upgrade != nil && len(d.Upgrade.ReadyShards) == ring })
+		accepted(act+" at ready", makeAnew)
+		givenUp(act + " at ready")
+		act, makeAnew = "moveCollection", func() { c.MoveCollection(t, v1, managed()) }
+	}
 
 	tr.keep(true) // through mongos there is no fence by views
 	s.beginTo(ctx, "v2")
@@ -270,11 +274,11 @@ func TestShardedCollectionMadeAnew(t *testing.T) {
 		t.Errorf("the attempt did not end for moveCollection: %+v", d.Upgrade)
 	}
 	toDrain()
-	accepted("moveCollection in the switch", func() {
-		c.MoveCollection(t, v1, managed())
+	accepted(act+" in the switch", func() {
+		makeAnew()
 		controller.order(orderRun)
 	})
-	givenUp("moveCollection in the switch")
+	givenUp(act + " in the switch")
 	s.beginTo(ctx, "v2")
 	s.await(ctx, "the flip", flipped("v2"))
 	tr.awaitWrites(ctx, "v2", 10)

@@ -1,4 +1,4 @@
-package transform_test
+package lawtest_test
 
 import (
 	"bytes"
@@ -16,6 +16,9 @@ import (
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lawtest"
 )
+
+// These tests are not in package transform. It has tests inside the package, so go test compiles it
+// once more for them, and with it all that imports it here: the sample, resources, lenses.
 
 // chain registers steps v1 to v2, v2 to v3 and so on.
 func chain(t testing.TB, steps ...[]transform.Spec) *transform.Registry {

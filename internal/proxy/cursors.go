@@ -21,6 +21,7 @@ type cursor struct {
 	revision int64      // of the place when the cursor was opened
 	watches  bool       // a change stream
 	hides    bool       // as in place
+	rest     *rest      // nil: it is not read ahead
 	used     time.Time
 }
 
@@ -77,13 +78,15 @@ func (c *cursors) keep(id int64, one cursor) {
 func (c *cursors) forget() {
 	for id, one := range c.open {
 		if time.Since(one.used) > forgotten {
+			one.rest.discard()
 			delete(c.open, id)
 		}
 	}
-	for id := range c.open {
+	for id, one := range c.open {
 		if len(c.open) <= mostCursors*9/10 {
 			return
 		}
+		one.rest.discard()
 		delete(c.open, id)
 	}
 }
@@ -98,5 +101,6 @@ func (c *cursors) get(u *user, id int64) (cursor, bool) {
 func (c *cursors) drop(u *user, id int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.open[owned{u, id}].rest.discard()
 	delete(c.open, owned{u, id})
 }

@@ -53,10 +53,12 @@ func (p *Proxy) read(ctx context.Context, d *deployed, c command) bsoncore.Docum
 		}
 		// The client gets this reply if no further try comes to an end.
 		opened = cursorOf(got)
-		p.keepCursor(c, got, cursor{
+		one := cursor{
 			cluster: at.cluster, server: server.address, names: &at.names, moves: d, epoch: at.epoch, revision: at.revision,
 			watches: watches, hides: at.hides,
-		})
+		}
+		p.expect(c, opened, &one)
+		p.keepCursor(c, got, one)
 		// Another proxy may have acknowledged a write at the next place before this read began.
 		failed := slices.Contains(movedCodes, codeOf(got))
 		if failed && p.moving(ctx, d, at) || !failed && !p.current(ctx, d, at) {
@@ -67,6 +69,10 @@ func (p *Proxy) read(ctx context.Context, d *deployed, c command) bsoncore.Docum
 		held = held || d.app.Revision() != at.revision
 		if held && at.hides && !watches && lacking(c, got) {
 			return again
+		}
+		// The hold may have been acknowledged before this cursor was known. Ask once more, after it is.
+		if held, _ := d.app.Holding(); held && one.rest != nil && !p.readAhead(ctx, one.rest) {
+			return again // its end would meet the fence
 		}
 		return nil
 	})
@@ -125,8 +131,21 @@ func (p *Proxy) more(ctx context.Context, c command) bsoncore.Document {
 	if !ok {
 		return failure(codeCursorNotFound, "this proxy knows no such cursor")
 	}
-	if one.moved() {
+	if one.rest != nil {
+		if err := one.rest.lock(ctx); err != nil {
+			return failure(codeHostUnreachable, err.Error())
+		}
+		defer one.rest.unlock()
+		if reply := p.next(c, id, one.rest); reply != nil {
+			return reply
+		}
+	}
+	switch {
+	case one.moved():
 		return p.left(ctx, c, id, one)
+	case one.rest.broken():
+		_ = p.endCursor(ctx, c, id) // it may be gone already
+		return failure(codeCursorNotFound, "a reply to this cursor was lost, or it was not used for long: read again")
 	}
 	m := c.msg
 	if one.names != nil {

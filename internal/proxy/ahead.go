@@ -1,0 +1,321 @@
+package proxy
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"dbcontroller.dev/appclient"
+	"dbcontroller.dev/internal/proxy/message"
+	"dbcontroller.dev/internal/proxy/upstream"
+)
+
+// A fence ends the cursors that are open, and no driver begins a read again by itself. So before the proxy
+// acknowledges a hold, it reads the open cursors to their end. Clients get the rest from its memory.
+
+const (
+	// mostAhead bounds the bytes that are read ahead for one cursor.
+	mostAhead = 16 << 20
+	// mostAheadOfAll bounds them for all cursors.
+	mostAheadOfAll = 128 << 20
+	// batchAhead is the most that a server puts into one reply.
+	batchAhead = message.MaxMessage / 3
+	// cursorsAtOnce bounds the cursors that are read at a time.
+	cursorsAtOnce = 4
+	// keptAhead is the time after which an unused rest is dropped. Servers end unused cursors after it, too.
+	keptAhead = 10 * time.Minute
+)
+
+// rest is what the proxy has read of a cursor before its client asked for it.
+type rest struct {
+	cursor  cursor
+	more    bsoncore.Document // the command that reads on, with the names of the place
+	release func(int64)       // gives memory back
+	reading chan struct{}     // has an element while a command reads with the cursor
+
+	mu      sync.Mutex
+	batches []ahead
+	size    int64 // of all batches
+	end     bool  // the server has nothing more
+	lost    bool  // a reply of the server was lost, and its documents with it
+	gone    bool  // the client needs it no longer, or did not come for long
+	expiry  *time.Timer
+}
+
+// ahead is a batch that was read. Its documents are parts of one reply, whose memory they keep as long as one of
+// them is left.
+type ahead struct {
+	docs []bsoncore.Document
+	size int64
+}
+
+// lock waits until no other command reads with the cursor.
+func (r *rest) lock(ctx context.Context) error {
+	select {
+	case r.reading <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (r *rest) unlock() { <-r.reading }
+
+// whole reports whether nothing is left at the server.
+func (r *rest) whole() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.end
+}
+
+// broken reports whether documents of the cursor are lost.
+func (r *rest) broken() bool {
+	if r == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lost || r.gone
+}
+
+// usable reports whether another batch may be read.
+func (r *rest) usable() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.end && !r.lost && !r.gone && r.size < mostAhead
+}
+
+// add keeps a batch for which reserved bytes were reserved.
+func (r *rest) add(docs []bsoncore.Document, reserved int64, end bool) {
+	size := int64(0)
+	for _, d := range docs {
+		size += int64(len(d))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.gone {
+		r.release(reserved)
+		return
+	}
+	r.release(reserved - size)
+	r.end = end
+	if len(docs) > 0 {
+		r.batches, r.size = append(r.batches, ahead{docs, size}), r.size+size
+	}
+	if r.expiry == nil {
+		r.expiry = time.AfterFunc(keptAhead, r.discard)
+	}
+}
+
+// take removes documents of one batch, at most so many; 0: all of it. ok is false if nothing was read ahead.
+func (r *rest) take(most int64) (docs []bsoncore.Document, end, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.gone || len(r.batches) == 0 {
+		return nil, r.end, r.end && !r.gone
+	}
+	first := &r.batches[0]
+	n := int64(len(first.docs))
+	if most > 0 {
+		n = min(n, most)
+	}
+	docs, first.docs = first.docs[:n], first.docs[n:]
+	if len(first.docs) == 0 {
+		r.release(first.size)
+		r.size -= first.size
+		r.batches = r.batches[1:]
+	}
+	return docs, r.end && len(r.batches) == 0, true
+}
+
+// discard drops what was read.
+func (r *rest) discard() {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.expiry != nil {
+		r.expiry.Stop()
+	}
+	r.release(r.size)
+	r.batches, r.size, r.gone = nil, 0, true
+}
+
+// expect prepares a cursor of a command to be read ahead. Streams and other cursors that wait for news have no
+// end.
+func (p *Proxy) expect(c command, id int64, one *cursor) {
+	if id == 0 || one.watches || one.moves == nil {
+		return
+	}
+	if v, err := c.msg.Body.LookupErr("tailable"); err == nil {
+		if tails, ok := v.BooleanOK(); !ok || tails {
+			return
+		}
+	}
+	b := bsoncore.NewDocumentBuilder().AppendInt64("getMore", id).AppendString("collection", c.collection)
+	more, err := one.names.Command(c.inherit(b).AppendString("$db", c.database).Build())
+	if err != nil {
+		return
+	}
+	one.user = c.user
+	one.rest = &rest{cursor: *one, more: more, release: p.ahead.release, reading: make(chan struct{}, 1)}
+}
+
+// budget bounds the bytes that are read ahead.
+type budget struct {
+	mu   sync.Mutex
+	left int64
+}
+
+func (b *budget) reserve(n int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.left < n {
+		return false
+	}
+	b.left -= n
+	return true
+}
+
+func (b *budget) release(n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.left += n
+}
+
+// readAhead reads a cursor to its end. It returns false if that was not possible. What it has read by then
+// stays.
+func (p *Proxy) readAhead(ctx context.Context, r *rest) bool {
+	if r.lock(ctx) != nil {
+		return false
+	}
+	defer r.unlock()
+	for r.usable() {
+		if !p.ahead.reserve(batchAhead) {
+			return false
+		}
+		// The client may be gone, but the documents of a lost reply are lost for all.
+		reply, _, err := p.exchange(p.life, r.cursor.user, r.cursor.cluster, upstream.Want{At: r.cursor.server}, request(r.more))
+		if err != nil || !succeeded(reply) {
+			p.ahead.release(batchAhead)
+			r.mu.Lock()
+			r.lost = r.lost || err != nil
+			r.mu.Unlock()
+			return false
+		}
+		docs, err := batchOf(reply)
+		if err != nil {
+			p.ahead.release(batchAhead)
+			return false
+		}
+		r.add(docs, batchAhead, cursorOf(reply) == 0)
+		if len(docs) == 0 && cursorOf(reply) != 0 {
+			return false // it waits for news
+		}
+	}
+	return r.whole()
+}
+
+// finishReads reads the open cursors of a place to their end, for the grace of a switch at most.
+func (p *Proxy) finishReads(d *deployed, epoch int64) {
+	rests := p.cursors.rests(d, epoch)
+	if len(rests) == 0 {
+		return
+	}
+	turns := make(chan struct{}, cursorsAtOnce)
+	var g sync.WaitGroup
+	for _, r := range rests {
+		g.Add(1)
+		p.g.Go(func() {
+			defer g.Done()
+			select {
+			case turns <- struct{}{}:
+				defer func() { <-turns }()
+			case <-p.life.Done():
+				return
+			}
+			// It may have ended while it waited for its turn.
+			if d.app.Epoch() == epoch && !p.readAhead(p.life, r) {
+				p.log.Debug("a cursor was not read to its end before a switch", slog.String("collection", r.cursor.names.Place))
+			}
+		})
+	}
+	done := make(chan struct{})
+	p.g.Go(func() {
+		defer close(done)
+		g.Wait()
+	})
+	grace := time.NewTimer(p.cfg.Grace)
+	defer grace.Stop()
+	select {
+	case <-done:
+	case <-grace.C:
+	}
+}
+
+// holdUntilRead keeps a hold from being acknowledged until the open cursors are read. It counts as a write that
+// is in flight between switches.
+func (p *Proxy) holdUntilRead(d *deployed) {
+	for p.closing.Err() == nil {
+		err := d.app.Write(p.closing, func(_ context.Context, at appclient.Place) error {
+			for {
+				held, changed := d.app.Holding()
+				switch {
+				case d.app.Epoch() != at.Epoch: // too late
+					return nil
+				case held:
+					p.finishReads(d, at.Epoch)
+					return nil
+				}
+				select {
+				case <-p.closing.Done():
+					return nil
+				case <-changed:
+				}
+			}
+		})
+		if err == nil {
+			continue
+		}
+		retry := time.NewTimer(holdRetry)
+		select {
+		case <-p.closing.Done():
+		case <-retry.C:
+		}
+		retry.Stop()
+	}
+}
+
+// holdRetry is the pause after the place of the data could not be found.
+const holdRetry = time.Second
+
+// next serves a client from what was read ahead. It returns nil if there is nothing.
+func (p *Proxy) next(c command, id int64, r *rest) bsoncore.Document {
+	docs, end, ok := r.take(number(c.msg.Body, "batchSize"))
+	if !ok {
+		return nil
+	}
+	if end {
+		p.cursors.drop(c.user, id)
+		id = 0
+	}
+	b := bsoncore.NewDocumentBuilder().AppendArray("nextBatch", array(docs)).AppendInt64("id", id).
+		AppendString("ns", c.database+"."+c.collection).Build()
+	return bsoncore.NewDocumentBuilder().AppendDocument("cursor", b).AppendDouble("ok", 1).Build()
+}
+
+// rests returns what belongs to the open cursors of a place.
+func (c *cursors) rests(d *deployed, epoch int64) (out []*rest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, one := range c.open {
+		if one.rest != nil && one.moves == d && one.epoch == epoch {
+			out = append(out, one.rest)
+		}
+	}
+	return out
+}

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"dbcontroller.dev/internal/proxy/names"
 	"dbcontroller.dev/internal/proxy/upstream"
+	"dbcontroller.dev/record"
 )
 
 // list lists the collections of a database of the application: those that move, from their places, and
@@ -22,7 +25,7 @@ func (p *Proxy) list(ctx context.Context, c command) bsoncore.Document {
 	batch := bsoncore.NewArrayBuilder()
 	for _, doc := range rest {
 		// After a switch the old collection, or a view, still has the name here. List the served one instead.
-		if name, _ := text(doc, "name"); p.deployment(command{database: c.database, collection: name}) == nil {
+		if name, _ := text(doc, "name"); !p.hidden(c.database, name) {
 			batch.AppendDocument(doc)
 		}
 	}
@@ -42,6 +45,21 @@ func (p *Proxy) list(ctx context.Context, c command) bsoncore.Document {
 		AppendString("ns", c.database+".$cmd.listCollections").Build()
 	return bsoncore.NewDocumentBuilder().AppendDocument("cursor", cursor).AppendDouble("ok", 1).Build()
 }
+
+// hidden reports whether the application must not find a collection of its database at home: one that moves, or
+// one of dbcontroller's own beside it. A backup would contain these, and restore them over newer ones.
+func (p *Proxy) hidden(database, collection string) bool {
+	if strings.HasPrefix(collection, ownPrefix) || p.deployment(command{database: database, collection: collection}) != nil {
+		return true
+	}
+	kind, _, ok := record.KindOfPhysical(collection)
+	return ok && slices.ContainsFunc(p.deployed, func(d *deployed) bool {
+		return d.cfg.Database == database && slices.Contains(slices.Collect(maps.Values(d.cfg.Collections)), kind)
+	})
+}
+
+// ownPrefix begins the names of dbcontroller's own collections. See docs/formats.md.
+const ownPrefix = "dbc_"
 
 // listMoved lists the collections of a deployment by the application's names. A reply that is not nil is an
 // error.

@@ -349,7 +349,7 @@ func TestReadsWithoutControllers(t *testing.T) {
 }
 
 // TestListOfTwoDeployments: collections of one database move with two deployments. Each comes from its own
-// place, and none from the place that it has left.
+// place, and none from the place that it has left. The collections of dbcontroller itself are in no list.
 func TestListOfTwoDeployments(t *testing.T) {
 	t.Parallel()
 	o := worldOptions{}
@@ -362,7 +362,8 @@ func TestListOfTwoDeployments(t *testing.T) {
 		Controllers: []string{bills.server.URL}, Application: "proxy", Database: "shop", Collections: map[string]string{"bills": "bills"}, URIs: w.uris(),
 	}}
 	for version, list := range map[string]string{
-		"v1": `{"name":"logs","type":"collection"},{"name":"orders","type":"collection"},{"name":"bills","type":"view"}`,
+		"v1": `{"name":"logs","type":"collection"},{"name":"orders","type":"collection"},{"name":"bills","type":"view"},{"name":"own.n1","type":"collection"},
+			{"name":"dbc_owner","type":"collection"},{"name":"dbc_guards.orders","type":"collection"},{"name":"orders.n1","type":"collection"},{"name":"bills.n12","type":"collection"}`,
 		"v2": `{"name":"bills","type":"collection"},{"name":"orders","type":"view"}`,
 	} {
 		w.at[version].on("listCollections", func(c command) bsoncore.Document {
@@ -382,7 +383,7 @@ func TestListOfTwoDeployments(t *testing.T) {
 		name, _ := text(d, "name")
 		types[name], _ = text(d, "type")
 	}
-	if want := map[string]string{"logs": "collection", "orders": "collection", "bills": "collection"}; len(docs) != len(want) || !maps.Equal(types, want) {
+	if want := map[string]string{"logs": "collection", "own.n1": "collection", "orders": "collection", "bills": "collection"}; len(docs) != len(want) || !maps.Equal(types, want) {
 		t.Errorf("%v, want %v", types, want)
 	}
 }

@@ -69,6 +69,13 @@ SPEC ?= router replicaset fixed moving
 spec: mongodb ## Run the drivers' specification tests directly and through the proxy, and write docs/specification.md, in about 20 minutes.
 	DBCONTROLLER_SPEC='$(SPEC)' go test -count=1 -timeout 2h -run 'TestInFull$$' ./integration/spectest
 
+# CI has no time for this. mongodump and mongorestore come from PATH, or from DBCONTROLLER_TEST_MONGODUMP and
+# DBCONTROLLER_TEST_MONGORESTORE. Without them the other clients run.
+CLIENTS ?= one two
+.PHONY: clients
+clients: mongodb pymongo ## Run unmodified clients of all kinds behind proxies over whole upgrades, within one cluster and across two: make clients CLIENTS=two.
+	DBCONTROLLER_CLIENTS='$(CLIENTS)' go test -count=1 -timeout 1h -v -run 'TestUnmodifiedClients$$' ./integration
+
 # CI has no time for this either: it runs the seeds, and what was found before, as tests.
 FUZZTIME     ?= 10m
 FUZZPARALLEL ?= 2

@@ -49,7 +49,7 @@ func (p *Proxy) list(ctx context.Context, c command) bsoncore.Document {
 // hidden reports whether the application must not find a collection of its database at home: one that moves, or
 // one of dbcontroller's own beside it. A backup would contain these, and restore them over newer ones.
 func (p *Proxy) hidden(database, collection string) bool {
-	if strings.HasPrefix(collection, ownPrefix) || p.deployment(command{database: database, collection: collection}) != nil {
+	if strings.HasPrefix(collection, ownPrefix) || collection == ofViews || p.deployment(command{database: database, collection: collection}) != nil {
 		return true
 	}
 	kind, _, ok := record.KindOfPhysical(collection)
@@ -60,6 +60,10 @@ func (p *Proxy) hidden(database, collection string) bool {
 
 // ownPrefix begins the names of dbcontroller's own collections. See docs/formats.md.
 const ownPrefix = "dbc_"
+
+// ofViews is the collection in which a server keeps the views of a database. It is made by the first view, also by
+// one of a fence. The views themselves are in the list.
+const ofViews = "system.views"
 
 // listMoved lists the collections of a deployment by the application's names. A reply that is not nil is an
 // error.

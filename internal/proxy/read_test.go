@@ -363,7 +363,7 @@ func TestListOfTwoDeployments(t *testing.T) {
 	}}
 	for version, list := range map[string]string{
 		"v1": `{"name":"logs","type":"collection"},{"name":"orders","type":"collection"},{"name":"bills","type":"view"},{"name":"own.n1","type":"collection"},
-			{"name":"dbc_owner","type":"collection"},{"name":"dbc_guards.orders","type":"collection"},{"name":"orders.n1","type":"collection"},{"name":"bills.n12","type":"collection"}`,
+			{"name":"system.views","type":"collection"},{"name":"dbc_owner","type":"collection"},{"name":"dbc_guards.orders","type":"collection"},{"name":"orders.n1","type":"collection"},{"name":"bills.n12","type":"collection"}`,
 		"v2": `{"name":"bills","type":"collection"},{"name":"orders","type":"view"}`,
 	} {
 		w.at[version].on("listCollections", func(c command) bsoncore.Document {

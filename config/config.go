@@ -40,13 +40,17 @@ type Config struct {
 	Traces         Traces
 	API            string // address of the Deployment API
 	Applications   string // separate address for the calls of applications; empty: none
-	Access         Access
-	DBs            []DB   // in the order of the file, one for each version and place
-	Kinds          []Kind // fixed-name kinds; empty for a service with managed kinds
-	Updates        []Update
-	Imports        []Import   // other deployments that this one's records refer to
-	Referrers      []Referrer // fields of other deployments' records that refer to this one
-	Hooks          []Hook
+	Page           bool   // serve the page for operators with the API
+	// Controllers are the addresses of the APIs of all controllers, for the page: it goes to the next
+	// one when its own controller is gone. Empty: only its own.
+	Controllers []string
+	Access      Access
+	DBs         []DB   // in the order of the file, one for each version and place
+	Kinds       []Kind // fixed-name kinds; empty for a service with managed kinds
+	Updates     []Update
+	Imports     []Import   // other deployments that this one's records refer to
+	Referrers   []Referrer // fields of other deployments' records that refer to this one
+	Hooks       []Hook
 	// ShowValues allows the errors of parked records to quote values.
 	ShowValues bool
 

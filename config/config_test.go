@@ -58,6 +58,7 @@ func TestParse(t *testing.T) {
 		Switch:     config.Switch{Deadline: 10 * time.Second, Retries: 3, MaxLag: 500 * time.Millisecond},
 		Operator:   config.DefaultOperatorListen,
 		API:        config.DefaultAPIListen,
+		Page:       true,
 		DBs: []config.DB{
 			{
 				Version: "v1", APIVersion: "v1", Namespace: "envs/prod-us-west2/bbs/v1", Backend: "mongo",
@@ -92,6 +93,8 @@ switch: {deadline: 1m30s, maxHold: 2s, maxLag: 250ms, retries: 0, automatic: fal
 operator: {listen: ":9000", shardMetrics: true, traces: {endpoint: "https://collector:4317", ratio: 0.5}}
 api:
   listen: localhost:9001
+  page: false
+  controllers: ["http://10.0.0.1:7090", "https://ctl-2.example.org"]
 hooks:
 - {name: pager, url: "https://hooks.example.org/x?token=$(PASSWORD)", secret: "$(PASSWORD)-$(PASSWORD)-1", events: [switched, aborted], timeout: 3s, giveUp: 1h}
 - {name: log, command: [/usr/bin/logger, "$(ENV)"]}
@@ -131,6 +134,7 @@ kinds:
 		Copy:     config.Copy{MaxRate: 500, Workers: 4},
 		Switch:   config.Switch{Deadline: 90 * time.Second, MaxHold: 2 * time.Second, MaxLag: 250 * time.Millisecond, Hold: true},
 		Operator: ":9000", ShardMetrics: true, Traces: config.Traces{Endpoint: "https://collector:4317", Ratio: 0.5}, API: "localhost:9001",
+		Controllers: []string{"http://10.0.0.1:7090", "https://ctl-2.example.org"},
 		DBs: []config.DB{
 			{
 				Version: "v7", APIVersion: "v7", Namespace: "bbs/v7", Backend: "mongo", Database: "bbs", Disabled: true,
@@ -194,6 +198,8 @@ func TestRefusals(t *testing.T) {
 		{"not a flag", "auto: true", "auto: yes", `bbs.yaml:4: copy.auto: "yes": want true or false`},
 		{"duration without unit", "copy:", "switch: {deadline: 10}\ncopy:", `bbs.yaml:4: switch.deadline: "10": want a duration from 1s to 10m0s, such as 10s`},
 		{"duration out of bounds", "copy:", "switch: {deadline: 10ms}\ncopy:", `bbs.yaml:4: switch.deadline: "10ms": want a duration from 1s to 10m0s, such as 10s`},
+		{"controller without scheme", "copy:", "api: {controllers: ['10.0.0.1:7090']}\ncopy:", `bbs.yaml:4: api.controllers[0]: "10.0.0.1:7090": want http://host:port or https://host:port of the API of a controller`},
+		{"controller with another policy", "copy:", "api: {controllers: ['http://a;script-src *']}\ncopy:", `bbs.yaml:4: api.controllers[0]: "http://a;script-src *": want http://host:port or https://host:port of the API of a controller`},
 		{"listen without port", "copy:", "operator: {listen: localhost}\ncopy:", `bbs.yaml:4: operator.listen: "localhost": want host:port, such as 127.0.0.1:7080`},
 		{"shard metrics", "copy:", "operator: {shardMetrics: some}\ncopy:", `bbs.yaml:4: operator.shardMetrics: "some": want true or false`},
 		{"hooks are a list", "copy:", "hooks: {name: a}\ncopy:", `bbs.yaml:4: hooks: "{name: a}": want a list`},

@@ -60,9 +60,13 @@ func (r *reader) config(root node) Config {
 	c.ShardMetrics = r.flag(op["shardMetrics"], false)
 	c.Profiles = r.flag(op["pprof"], false)
 	c.Traces = r.traces(op["traces"])
-	api := r.mapping(m["api"], "listen", "applications")
+	api := r.mapping(m["api"], "listen", "applications", "page", "controllers")
 	c.API = r.listen(api["listen"], DefaultAPIListen)
 	c.Applications = r.listen(api["applications"], "")
+	c.Page = r.flag(api["page"], true)
+	for _, item := range r.list(api["controllers"]) {
+		c.Controllers = append(c.Controllers, r.controller(item))
+	}
 	c.Access = r.access(m["access"])
 	c.DBs = r.dbs(m["dbs"])
 	c.InitialVersion = r.initialVersion(m["initialVersion"], c)
@@ -101,6 +105,16 @@ func (r *reader) listen(at node, def string) string {
 	}
 	if _, _, err := net.SplitHostPort(s); err != nil {
 		r.fail(at, shown(s), "want host:port, such as "+cmp.Or(def, DefaultAPIListen))
+	}
+	return s
+}
+
+// controller returns the address of a controller's API, which is also the origin of its page.
+func (r *reader) controller(at node) string {
+	s, _ := r.text(at)
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Scheme+"://"+u.Host != s || strings.ContainsAny(s, " ;,'\"*") {
+		r.fail(at, shown(s), "want http://host:port or https://host:port of the API of a controller")
 	}
 	return s
 }

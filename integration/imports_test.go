@@ -55,7 +55,7 @@ var wired = []string{
 // reads flags and starts it.
 var commands = [][]string{
 	{"internal/program/etcdlogin"},
-	{"internal/program/build", "internal/program/databases", "internal/program/lock", "internal/program/adminport", "internal/program/process", "internal/program/traces"},
+	{"internal/program/build", "internal/program/databases", "internal/program/lock", "internal/program/adminport", "internal/program/page", "internal/program/process", "internal/program/traces"},
 	{"internal/program/dbcontroller/app", "internal/program/server/app"},
 	{"internal/program/dbcontroller/cli/internal/exit", "internal/program/dbcontroller/cli/internal/terminal"},
 	{"internal/program/dbcontroller/cli/internal/registry", "internal/program/dbcontroller/cli/internal/view"},
@@ -86,7 +86,7 @@ var wirers = map[string][]string{
 // what starts databases for tests, with all that these link.
 var shipped = []string{
 	"cmd/dbcontroller", "internal/program/dbcontroller", "internal/program/adminport", "internal/program/build", "internal/program/databases",
-	"internal/program/etcdlogin", "internal/program/lock", "internal/program/process", "internal/program/traces", "internal/proxy",
+	"internal/program/etcdlogin", "internal/program/lock", "internal/program/page", "internal/program/process", "internal/program/traces", "internal/proxy",
 }
 
 // light is what applications and tools carry along: what they import of ours, and nothing of

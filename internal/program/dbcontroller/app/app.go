@@ -32,6 +32,7 @@ type Options struct {
 	APIListen      string // address of the API; empty: as configured
 	AppsListen     string // address of the applications' calls; empty: as configured
 	OperatorListen string // address of the operator port; empty: as configured
+	NoPage         bool   // do not serve the page for operators, whatever is configured
 	Insecure       bool   // allow other machines to connect without TLS or identities
 	// EmbeddedEtcd reports that etcd runs in a process of this machine.
 	EmbeddedEtcd bool

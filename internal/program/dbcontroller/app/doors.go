@@ -16,6 +16,7 @@ import (
 	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/internal/program/adminport"
 	"dbcontroller.dev/internal/program/lock"
+	"dbcontroller.dev/internal/program/page"
 )
 
 // doors are the listeners of a controller.
@@ -23,6 +24,7 @@ type doors struct {
 	audit *access.Audit
 	api   *door.Door
 	apps  *door.Door // calls of applications only; nil: served with the API
+	page  *page.Page // for operators, with the API; nil: none
 	port  *adminport.Port
 }
 
@@ -32,8 +34,15 @@ func (a *App) open() (*doors, error) {
 		return nil, err
 	}
 	d := &doors{audit: lock.Audit}
+	calls := access.Calls
+	if a.cfg.Page && !a.opts.NoPage {
+		if d.page, err = page.New(a.cfg.Controllers); err != nil {
+			return nil, err
+		}
+		calls = calls.With(page.Paths)
+	}
 	d.api, err = door.Open(door.Config{What: "API port", Address: a.opts.APIListen, Flag: "--api-listen",
-		Lock: lock, Table: access.Calls, Log: a.log})
+		Lock: lock, Table: calls, Log: a.log})
 	if err == nil && a.opts.AppsListen != "" {
 		d.apps, err = door.Open(door.Config{What: "port for applications", Address: a.opts.AppsListen, Flag: "--applications-listen",
 			Lock: lock, Table: access.Calls.Only(access.Application), Log: a.log})
@@ -57,6 +66,9 @@ func (d *doors) Run(ctx context.Context) error { return d.port.Run(ctx) }
 func (d *doors) Serve(ctx context.Context, service *api.Service) error {
 	mux := http.NewServeMux()
 	mux.Handle(api.NewHandler(service, connect.WithInterceptors(access.NewInterceptor(access.Calls, d.audit))))
+	if d.page != nil {
+		d.page.Register(mux)
+	}
 	// If one listener fails, stop the other: half of an API would look healthy.
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return d.api.Serve(ctx, mux) })

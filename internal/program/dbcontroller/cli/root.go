@@ -145,6 +145,7 @@ func runCommand(program Program) *cobra.Command {
 	cmd.Flags().BoolVar(&common.EmbeddedEtcd, "embedded-etcd", false, "run etcd in this process, with its data in dataDir; local processes find it there")
 	cmd.Flags().StringVar(&opts.APIListen, "api-listen", "", "address of the Deployment API (default: api.listen of the configuration)")
 	cmd.Flags().StringVar(&opts.AppsListen, "applications-listen", "", "address of the calls of the Deployment API that applications need (default: api.applications)")
+	cmd.Flags().BoolVar(&opts.NoPage, "no-page", false, "do not serve the page for browsers at /ui/ of the API (default: api.page)")
 	cmd.Flags().StringVar(&opts.OperatorListen, "operator-listen", "", "address of /healthz, /readyz and /metrics (default: operator.listen)")
 	cmd.Flags().DurationVar(&opts.StartupWait, "startup-wait", 30*time.Second, "limit for the first start of a deployment to wait for unreachable databases; later starts have no limit")
 	return cmd

@@ -1,0 +1,97 @@
+// Follows data of controllers. When a controller is gone, it says so and goes to the next one.
+
+import { CallError, controller, next, others, stream } from './api.js';
+
+const quiet = 30000; // milliseconds without a message, after which the stream is opened again
+const first = 500; // milliseconds before the first retry
+const longest = 5000;
+
+const bar = document.getElementById('connection');
+const live = document.getElementById('live');
+
+// connected shows whether the data are current.
+export function connected(state, text) {
+  live.textContent = text;
+  live.dataset.state = state;
+  bar.hidden = state !== 'lost';
+  bar.textContent = state === 'lost' ? text : '';
+}
+
+const sleep = (ms, signal) => new Promise((done) => {
+  const t = setTimeout(done, ms);
+  signal.addEventListener('abort', () => { clearTimeout(t); done(); }, { once: true });
+});
+
+// passing reports whether an error may be over after a while, possibly at another controller.
+const passing = (e) => e instanceof CallError && ['unreachable', 'unavailable', 'resource_exhausted', 'canceled'].includes(e.code);
+
+// follow repeats run until signal ends. run shows data by itself, and calls alive with each message.
+// fail gets the error that no repetition can heal.
+export async function follow(run, signal, fail) {
+  let wait = first;
+  let since = 0;
+  const alive = () => {
+    wait = first;
+    since = 0;
+    connected('live', 'live');
+  };
+  while (!signal.aborted) {
+    try {
+      await run(alive);
+    } catch (e) {
+      if (signal.aborted) return;
+      if (!passing(e)) {
+        if (!(e instanceof CallError)) console.error(e);
+        fail(e);
+        return;
+      }
+      since ||= Date.now();
+      const gone = controller();
+      if (others() > 0) next();
+      const where = others() > 0 ? `going on with ${controller()}` : 'trying again';
+      connected('lost', `The controller at ${gone} does not answer: ${where}. What you see is from ${new Date(since).toLocaleTimeString()}.`);
+      await sleep(wait, signal);
+      wait = Math.min(longest, wait * 2);
+    }
+  }
+}
+
+// watch follows one deployment by the API's stream.
+export function watch(name, signal, show, fail) {
+  return follow(async (alive) => {
+    const one = new AbortController();
+    const end = () => one.abort();
+    signal.addEventListener('abort', end, { once: true });
+    // Nothing may have changed for a while, or the controller may be gone. Another stream tells.
+    let timer = setTimeout(end, quiet);
+    try {
+      for await (const d of stream('WatchDeployment', { name }, one.signal)) {
+        clearTimeout(timer);
+        timer = setTimeout(end, quiet);
+        alive();
+        show(d);
+      }
+    } catch (e) {
+      if (!one.signal.aborted) throw e;
+    } finally {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', end);
+    }
+  }, signal, fail);
+}
+
+// poll calls get every so many milliseconds, while the page can be seen.
+export function poll(get, every, signal, show, fail) {
+  return follow(async (alive) => {
+    for (;;) {
+      if (!document.hidden) {
+        const got = await get();
+        if (signal.aborted) return;
+        alive();
+        show(got);
+      }
+      await sleep(every, signal);
+      if (signal.aborted) return;
+    }
+  }, signal, fail);
+}

@@ -1,0 +1,90 @@
+// The page: who the user is, and which view the address names.
+
+import { CallError, hasToken, know, login, logout, session } from './api.js';
+import { announce, el } from './dom.js';
+import { connected } from './follow.js';
+import { overview } from './overview.js';
+import { deployment } from './deployment.js';
+
+const main = document.getElementById('main');
+const who = document.getElementById('who');
+let user; // the answer of session
+let leave = new AbortController(); // ends the present view
+
+// start finds out who the user is, then shows the view.
+async function start() {
+  try {
+    user = await session();
+  } catch (e) {
+    stop();
+    who.replaceChildren();
+    if (e instanceof CallError && ['unauthenticated', 'permission_denied'].includes(e.code)) {
+      ask(hasToken() || e.code === 'permission_denied' ? e.message : '');
+      return;
+    }
+    connected('lost', e.message + ': trying again.');
+    setTimeout(start, 2000);
+    return;
+  }
+  know(user.others || []);
+  who.replaceChildren(el('span', { title: `proof: ${user.proof}` }, user.identity), ' ',
+    el('span', { class: 'badge' }, user.operator ? 'operator' : 'viewer'),
+    hasToken() && [' ', el('button', { type: 'button', class: 'link', onclick: () => { logout(); start(); } }, 'Log out')] || '');
+  show();
+}
+
+function stop() {
+  leave.abort();
+  leave = new AbortController();
+}
+
+// ask shows the login.
+function ask(problem) {
+  connected('', '');
+  document.title = 'Log in - dbcontroller';
+  const token = el('input', { type: 'password', id: 'token', autocomplete: 'off', required: true, autofocus: true, 'aria-describedby': 'problem' });
+  main.replaceChildren(el('form', {
+    class: 'login card', onsubmit: (event) => {
+      event.preventDefault();
+      login(token.value);
+      start();
+    },
+  },
+  el('h1', {}, 'Log in'),
+  el('label', { for: 'token' }, 'Token'), token,
+  el('p', { id: 'problem', class: 'error', role: 'alert' }, problem),
+  el('p', { class: 'quiet' }, 'The token stays in this tab until you close it. With a client certificate, or without identities on this machine, you need none: reload the page.'),
+  el('button', { type: 'submit', class: 'main' }, 'Log in')));
+  token.focus();
+}
+
+// failed shows why a view ended.
+function failed(e) {
+  if (e instanceof CallError && e.code === 'unauthenticated') {
+    ask(e.message);
+    return;
+  }
+  connected('', '');
+  main.replaceChildren(el('div', { class: 'card' }, el('h1', {}, 'This view ended'), el('p', { class: 'error', role: 'alert' }, e.message),
+    el('p', {}, el('a', { href: '#/' }, 'All deployments'), ' ', el('button', { type: 'button', onclick: show }, 'Try again'))));
+}
+
+// show shows the view that the address names: #/ or #/d/NAME.
+function show() {
+  if (!user) return;
+  stop();
+  const [, kind, name] = location.hash.split('/');
+  connected('', 'connecting …');
+  if (kind === 'd' && name) {
+    deployment(main, decodeURIComponent(name), user, leave.signal, failed);
+  } else {
+    overview(main, leave.signal, failed);
+  }
+}
+
+addEventListener('hashchange', () => {
+  show();
+  main.focus();
+  announce(document.title);
+});
+start();

@@ -6,6 +6,9 @@ import { card, count, el, millis, num } from './dom.js';
 const span = 3600; // seconds
 const samples = new Map(); // by deployment: columns of time, rate and lag
 
+// clock is a time of the day, as the user's clock has it.
+const clock = (at) => new Date(at * 1000).toTimeString().slice(0, 8);
+
 export class Charts {
   constructor(name, signal) {
     if (!samples.has(name)) samples.set(name, [[], [], []]);
@@ -71,7 +74,7 @@ export class Charts {
     const plot = (box, data, unit) => new uPlot({
       ...this.size(box), legend: { show: false }, cursor: { show: false },
       scales: { x: { range: (_, min, max) => [Math.min(min, max - 60), max] }, y: { range: (_, min, max) => [0, Math.max(1, max * 1.1)] } },
-      axes: [{ ...axis }, { ...axis, size: 62, values: (_, ticks) => ticks.map(unit) }],
+      axes: [{ ...axis, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 62, values: (_, ticks) => ticks.map(unit) }],
       series: [{}, { stroke: color('--accent'), fill: color('--accent-fill'), width: 2, points: { show: false } }],
     }, data, box);
     const [at, rate, lag] = this.data;

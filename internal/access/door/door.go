@@ -40,6 +40,9 @@ type Config struct {
 	Absent func(path string) *connect.Error
 	// Rest is the role for paths without a row; see access.GuardConfig.
 	Rest access.Role
+	// Pages are the origins of pages of this program at other controllers, such as
+	// https://controller-2:7090. They may call this listener and read its answers.
+	Pages []string
 	// Unencrypted2 also accepts HTTP/2 without TLS, for gRPC.
 	Unencrypted2 bool
 	Connections  int   // maximum at a time; more wait. 0: limits.Connections

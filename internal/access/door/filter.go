@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,7 +28,7 @@ func (f *filter) guarded(g access.GuardConfig) error {
 	g.Policy, g.Audit, g.Log = lock.Policy, lock.Audit, f.cfg.Log
 	g.Table, g.Absent, g.Rest = f.cfg.Table, f.cfg.Absent, f.cfg.Rest
 	// Also on loopback: a browser of this machine may run a foreign page.
-	g.Names = access.Names{Hosts: lock.Hosts, Origins: lock.Origins}
+	g.Names = access.Names{Hosts: lock.Hosts, Origins: slices.Concat(lock.Origins, f.cfg.Pages)}
 	if lock.KeyPair != nil {
 		g.Names.Certificate = lock.KeyPair.Leaf
 	}
@@ -41,7 +42,35 @@ func (f *filter) guarded(g access.GuardConfig) error {
 // handler returns next behind the filter. The order matters: limits first, then the guard, then
 // memory for known callers only.
 func (f *filter) handler(next http.Handler) http.Handler {
-	return f.bounded(f.guard.Handler(f.reserved(next)))
+	return f.bounded(f.shared(f.guard.Handler(f.reserved(next))))
+}
+
+// shared lets the configured pages of other origins read answers (CORS). A browser first asks for
+// permission, without any proof of identity, so the guard must not see this question. The request
+// itself passes the guard like every other.
+func (f *filter) shared(next http.Handler) http.Handler {
+	if len(f.cfg.Pages) == 0 {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Add("Vary", "Origin")
+		origin := r.Header.Get("Origin")
+		if !slices.Contains(f.cfg.Pages, origin) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Access-Control-Allow-Origin", origin)
+		// Client certificates count as credentials.
+		w.Header().Set("Access-Control-Allow-Credentials", "true")
+		if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Access-Control-Allow-Methods", "GET, POST")
+		w.Header().Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Connect-Protocol-Version")
+		w.Header().Set("Access-Control-Max-Age", "600")
+		w.WriteHeader(http.StatusNoContent)
+	})
 }
 
 // bounded limits the resources of one request and of all requests together.

@@ -34,15 +34,15 @@ func (a *App) open() (*doors, error) {
 		return nil, err
 	}
 	d := &doors{audit: lock.Audit}
-	calls := access.Calls
+	calls, pages := access.Calls, []string(nil)
 	if a.cfg.Page && !a.opts.NoPage {
 		if d.page, err = page.New(a.cfg.Controllers); err != nil {
 			return nil, err
 		}
-		calls = calls.With(page.Paths)
+		calls, pages = calls.With(page.Paths), a.cfg.Controllers
 	}
 	d.api, err = door.Open(door.Config{What: "API port", Address: a.opts.APIListen, Flag: "--api-listen",
-		Lock: lock, Table: calls, Log: a.log})
+		Lock: lock, Table: calls, Pages: pages, Log: a.log})
 	if err == nil && a.opts.AppsListen != "" {
 		d.apps, err = door.Open(door.Config{What: "port for applications", Address: a.opts.AppsListen, Flag: "--applications-listen",
 			Lock: lock, Table: access.Calls.Only(access.Application), Log: a.log})

@@ -22,7 +22,7 @@ export const verbs = {
     title: 'Begin an upgrade …', act: 'Begin the upgrade',
     help: 'Controllers copy all records, keep them in sync, and switch when all shards are ready.',
     fields: [
-      { name: 'target', label: 'Version', options: (d.availableUpgrades || []).map((a) => a.targetVersion) },
+      { name: 'target', label: 'Version', options: targets(d) },
       ...policyFields(), { name: 'rate', label: 'Records a second at most', help: 'empty: as it is', type: 'number', min: 1 },
     ],
     calls: (v) => [
@@ -162,12 +162,15 @@ function verified(r) {
   ];
 }
 
+// targets are the versions that an upgrade may move to. The way back is another verb.
+const targets = (d) => (d.availableUpgrades || []).map((a) => a.targetVersion).filter((v) => !d.lastSwitch || d.lastSwitch.back || v !== d.lastSwitch.fromVersion);
+
 // possible are the names of the verbs that make sense now.
 function possible(d) {
   const u = d.upgradeState;
   const left = (d.namespaces || []).some((n) => n.version !== d.currentVersion) && d.lastSwitch;
   return [
-    !u && d.availableUpgrades?.length && 'begin',
+    !u && targets(d).length > 0 && 'begin',
     u && u.state !== 'SWITCHING' && u.policy?.hold && !u.switchAsked && 'switch',
     u && u.state !== 'SWITCHING' && 'policy', u && 'abort',
     !u && d.lastSwitch && !d.lastSwitch.back && (d.reverseSync?.enabled ? 'rollback' : 'snapshot'),

@@ -93,6 +93,11 @@ check: mongodb lint ## Check format, lint and the short tests. The first time it
 demo: mongodb build ## Run a whole upgrade on this machine: make demo ARGS="...".
 	@bin/demo $(ARGS)
 
+# It needs Chromium, and takes a minute. CI runs it by scripts/test-page.
+.PHONY: ui
+ui: mongodb build bin/withmongodb ## Test the page in a headless Chromium: make ui SHOTS=docs/page also takes its pictures.
+	@SHOTS='$(SHOTS)' scripts/test-page
+
 # It runs its own servers; nothing is shared. With -only rows are printed and nothing is written.
 .PHONY: bench
 bench: mongodb build ## Measure against the bars and write docs/benchmarks.*: make bench ARGS="-only '^lag'".

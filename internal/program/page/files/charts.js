@@ -19,7 +19,7 @@ export class Charts {
     this.lagBox = el('div', { class: 'chart', role: 'img' });
     this.held = el('p', { class: 'quiet' });
     this.node = el('section', { class: 'card', id: 'charts' }, card('Last hour, as far as this page has seen it',
-      el('h3', {}, 'Copy rate ', this.rateNow), this.rateBox, el('h3', {}, 'Lag ', this.lagNow), this.lagBox, this.held));
+      el('div', { class: 'charts' }, el('div', {}, el('h3', {}, 'Copy rate ', this.rateNow), this.rateBox), el('div', {}, el('h3', {}, 'Lag ', this.lagNow), this.lagBox)), this.held));
     this.node.hidden = true;
     this.signal = signal;
     // Messages come when something changes. A steady value is a value, too.

@@ -68,6 +68,9 @@ export const num = (value) => Number(value || 0);
 // count groups the digits of a whole number.
 export const count = (value) => Math.round(num(value)).toLocaleString('en');
 
+// records is a number with its word.
+export const records = (value) => count(value) + (num(value) === 1 ? ' record' : ' records');
+
 // millis formats a duration, as the command line does.
 export function millis(value) {
   const ms = num(value);

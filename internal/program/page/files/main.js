@@ -29,7 +29,7 @@ async function start() {
   know(user.others || []);
   who.replaceChildren(el('span', { title: `proof: ${user.proof}` }, user.identity), ' ',
     el('span', { class: 'badge' }, user.operator ? 'operator' : 'viewer'),
-    hasToken() && [' ', el('button', { type: 'button', class: 'link', onclick: () => { logout(); start(); } }, 'Log out')] || '');
+    ...(hasToken() ? [' ', el('button', { type: 'button', class: 'link', onclick: () => { logout(); start(); } }, 'Log out')] : []));
   show();
 }
 

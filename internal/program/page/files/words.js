@@ -1,6 +1,6 @@
 // The state of a deployment in words, as the command line has them.
 
-import { count, millis, num, seconds, time } from './dom.js';
+import { count, millis, num, records, seconds, time } from './dom.js';
 
 export const short = (name) => name.replace(/^services\//, '').replace('/deployments/', ' in ');
 
@@ -98,7 +98,7 @@ export function concerns(d, whole) {
   for (const b of d.breaches || []) bad.push(`Breach of the fence of ${b.kind} of ${b.version}: ${b.what}`);
   for (const line of d.unreadable || []) bad.push('Unreadable: ' + line);
   if (d.upgradeState?.abortReason) bad.push('Aborting: ' + d.upgradeState.abortReason);
-  if (num(d.progress?.parked)) bad.push(`${count(d.progress.parked)} records are parked and block the switch`);
+  if (num(d.progress?.parked)) bad.push(`${records(d.progress.parked)} parked: the switch waits until you correct or waive them`);
   if (d.progress?.lastError) bad.push('Last error: ' + d.progress.lastError);
   if (whole && !d.controllers?.length) bad.push('No controller is alive');
   if (d.upgradeState?.failures) warn.push(`${d.upgradeState.failures} attempts at the switch were given up, the latest because: ${d.upgradeState.lastFailure}`);

@@ -70,6 +70,13 @@ func (s secured) application(t *testing.T, name string, prefixes ...string) *cli
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
+	// At each change of a role etcd computes the permissions of all users anew.
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(ctx)
+		if err := errors.Join(second(s.root.UserDelete(ctx, name)), second(s.root.RoleDelete(ctx, name))); err != nil {
+			t.Error(err)
+		}
+	})
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{s.endpoint}, Username: name, Password: password, Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)

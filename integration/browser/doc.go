@@ -2,4 +2,6 @@
 // module of its own, so that no other module needs the client of the browser.
 //
 // 'make ui' runs the tests.
+//
+// It is not for users and may change with any version.
 package browser

@@ -75,6 +75,7 @@ func command() *cobra.Command {
 	f.IntVar(&opts.Switches, "switches", 1, "how often to switch: to v2, back to v1, and so on; 2 is a round trip")
 	f.Uint64Var(&opts.Seed, "seed", 1, "seed of what the clients do")
 	f.BoolVar(&opts.Keep, "keep", false, "leave everything running afterwards and print how to look around")
+	f.BoolVar(&opts.Hold, "hold", false, "begin the upgrade after 20 s, and keep everything open until Ctrl-C, to watch it in a browser")
 	f.StringVar(&opts.ServerBinary, "server-binary", "", "the sample server's binary (default: 'server' next to this one)")
 	cmd.AddCommand(hostCommand(), controllerCommand())
 	return cmd

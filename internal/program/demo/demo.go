@@ -45,6 +45,13 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if err != nil && ctx.Err() == nil {
 		r.showLogs(err)
 	}
+	if err == nil && o.Hold && !kept {
+		err = result.print(o.Stdout, o.JSON)
+		r.say("everything stays open until you press Ctrl-C")
+		<-ctx.Done()
+		r.cleanUp(ctx, false)
+		return result, err
+	}
 	// Show logs first: the clean-up removes them.
 	r.cleanUp(ctx, kept)
 	if ctx.Err() != nil {

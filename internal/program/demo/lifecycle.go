@@ -84,6 +84,7 @@ func (r *run) startProcesses(ctx context.Context) error {
 		return err
 	}
 	r.say("%d controllers each of the services and the application, and %d servers are ready", controllerCount, len(r.servers))
+	r.say("watch both in a browser: http://%s/ui/", r.services.controllers[0].api)
 	return nil
 }
 

@@ -34,6 +34,7 @@ type Options struct {
 	// Switches is the number of switches: to v2, back to v1, and so on; 1.
 	Switches int
 	Keep     bool // leave everything running
+	Hold     bool // wait for an interrupt before the clean-up, for people with a browser
 
 	Binary       string // this program, with ControllerCommand and HostCommand
 	ServerBinary string // the sample server
@@ -62,6 +63,10 @@ func (o Options) withDefaults() Options {
 		if *p == 0 {
 			*p = v
 		}
+	}
+	// A person opens the page before the upgrade begins.
+	if o.Hold {
+		span(&o.Warm, 20*time.Second)
 	}
 	span(&o.Warm, 2*time.Second)
 	span(&o.Cool, 3*time.Second)

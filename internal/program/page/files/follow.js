@@ -64,15 +64,19 @@ export function watch(name, signal, show, fail) {
     signal.addEventListener('abort', end, { once: true });
     // Nothing may have changed for a while, or the controller may be gone. Another stream tells.
     let timer = setTimeout(end, quiet);
+    let heard = false;
     try {
       for await (const d of stream('WatchDeployment', { name }, one.signal)) {
         clearTimeout(timer);
         timer = setTimeout(end, quiet);
+        heard = true;
         alive();
         show(d);
       }
     } catch (e) {
       if (!one.signal.aborted) throw e;
+      // A stream begins with a message. Without one the controller hangs.
+      if (!heard && !signal.aborted) throw new CallError('unreachable', 'the controller sends nothing');
     } finally {
       clearTimeout(timer);
       signal.removeEventListener('abort', end);

@@ -93,7 +93,7 @@ check: mongodb lint ## Check format, lint and the short tests. The first time it
 demo: mongodb build ## Run a whole upgrade on this machine: make demo ARGS="...".
 	@bin/demo $(ARGS)
 
-# It needs Chromium, and takes a minute. CI runs it by scripts/test-page.
+# It needs Chromium, and takes one to three minutes, so it is no part of make test.
 .PHONY: ui
 ui: mongodb build bin/withmongodb ## Test the page in a headless Chromium: make ui SHOTS=docs/page also takes its pictures.
 	@SHOTS='$(SHOTS)' scripts/test-page

@@ -21,7 +21,12 @@ func TestPagesOfOtherControllers(t *testing.T) {
 	}
 	s := httptest.NewServer(h)
 	defer s.Close()
-	send := func(method, origin string) *http.Response {
+	type answer struct {
+		status  string
+		code    int
+		allowed string
+	}
+	send := func(method, origin string) answer {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), method, s.URL+"/call", nil)
 		if err != nil {
@@ -37,20 +42,19 @@ func TestPagesOfOtherControllers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = res.Body.Close() })
-		return res
+		defer res.Body.Close()
+		return answer{res.Status, res.StatusCode, res.Header.Get("Access-Control-Allow-Origin")}
 	}
-	allowed := func(res *http.Response) string { return res.Header.Get("Access-Control-Allow-Origin") }
 
-	if res := send(http.MethodOptions, mine); res.StatusCode != http.StatusNoContent || allowed(res) != mine || reached {
-		t.Errorf("a page of ours asks: %s, allowed %q, reached %v", res.Status, allowed(res), reached)
+	if res := send(http.MethodOptions, mine); res.code != http.StatusNoContent || res.allowed != mine || reached {
+		t.Errorf("a page of ours asks: %s, allowed %q, reached %v", res.status, res.allowed, reached)
 	}
-	if res := send(http.MethodPost, mine); res.StatusCode != http.StatusOK || allowed(res) != mine || !reached {
-		t.Errorf("a page of ours calls: %s, allowed %q, reached %v", res.Status, allowed(res), reached)
+	if res := send(http.MethodPost, mine); res.code != http.StatusOK || res.allowed != mine || !reached {
+		t.Errorf("a page of ours calls: %s, allowed %q, reached %v", res.status, res.allowed, reached)
 	}
 	for _, method := range []string{http.MethodOptions, http.MethodPost} {
-		if res := send(method, foreign); res.StatusCode != http.StatusForbidden || allowed(res) != "" || reached {
-			t.Errorf("%s of a foreign page: %s, allowed %q, reached %v", method, res.Status, allowed(res), reached)
+		if res := send(method, foreign); res.code != http.StatusForbidden || res.allowed != "" || reached {
+			t.Errorf("%s of a foreign page: %s, allowed %q, reached %v", method, res.status, res.allowed, reached)
 		}
 	}
 }

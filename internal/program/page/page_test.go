@@ -39,8 +39,15 @@ func served(t *testing.T, others ...string) *httptest.Server {
 	return s
 }
 
+// answer is an answer whose body was read.
+type answer struct {
+	Status     string
+	StatusCode int
+	Header     http.Header
+}
+
 // get asks for a path, as the owner of a token if that is not empty.
-func get(t *testing.T, s *httptest.Server, path, token string) (*http.Response, string) {
+func get(t *testing.T, s *httptest.Server, path, token string) (answer, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+path, nil)
 	if err != nil {
@@ -59,7 +66,7 @@ func get(t *testing.T, s *httptest.Server, path, token string) (*http.Response, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return res, string(text)
+	return answer{res.Status, res.StatusCode, res.Header}, string(text)
 }
 
 func TestFiles(t *testing.T) {

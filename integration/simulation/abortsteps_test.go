@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )
@@ -24,6 +25,7 @@ var abortMoments = []moment{
 // step, so that its next record is outdated. Writes go on at once, and a second upgrade
 // goes through.
 func TestAbortAtEveryStep(t *testing.T) {
+	raced.Leave(t)
 	for i, m := range cases(abortMoments) {
 		for seed := range seeds(2) {
 			t.Run(fmt.Sprintf("%s/%d", m, seed), func(t *testing.T) {
@@ -126,14 +128,15 @@ func (s stuckStream) Next(ctx context.Context) (record.ChangeBatch, error) {
 
 // TestDeadlineAtEveryStep has SWITCHING stop in each of its steps until its deadline.
 func TestDeadlineAtEveryStep(t *testing.T) {
-	for _, tc := range []struct {
+	type where struct {
 		step    string
 		v1, v2  int64
 		streams bool
-	}{
+	}
+	for _, tc := range cases([]where{
 		{step: "FENCE", v1: 1}, {step: "DRAIN", streams: true}, {step: "SEAL_TARGET", v2: 3},
 		{step: "SEAL_TARGET, one kind of two", v2: 4}, {step: "SEAL_SOURCE", v1: 2},
-	} {
+	}) {
 		for seed := range seeds(2) {
 			t.Run(fmt.Sprintf("%s/%d", tc.step, seed), func(t *testing.T) {
 				t.Parallel()

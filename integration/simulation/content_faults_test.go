@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/internal/store/faultstore"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
@@ -68,6 +69,7 @@ func contentWeather(t *testing.T, seed uint64) {
 // next, while writers pass records and names on between groups and drop them again; by odd
 // seeds several records claim a name for a while. What is read is torn all the time.
 func TestContentSlowReaders(t *testing.T) {
+	raced.Leave(t)
 	eachSeed(t, 4, contentSlowReaders)
 }
 
@@ -117,6 +119,7 @@ func contentSlowReaders(t *testing.T, seed uint64) {
 // whatever moment on, and block the switch until they are written anew; then the groups
 // that they kept back are exact too.
 func TestContentPoison(t *testing.T) {
+	raced.Leave(t)
 	eachSeed(t, 3, contentPoison)
 }
 

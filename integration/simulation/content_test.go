@@ -18,6 +18,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/internal/engine/verify"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
@@ -343,6 +344,7 @@ func contentSystem(ctx context.Context, t *testing.T) *system {
 // TestContentUnderTraffic: groups by content of every shape, whose writers move, swap and
 // delete their members while they are copied, followed and switched.
 func TestContentUnderTraffic(t *testing.T) {
+	raced.Leave(t)
 	eachSeed(t, 4, func(t *testing.T, seed uint64) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -406,6 +408,7 @@ func TestContentCollisions(t *testing.T) {
 
 // TestContentKillController is TestKillController for groups by content.
 func TestContentKillController(t *testing.T) {
+	raced.Leave(t)
 	for i, m := range cases([]moment{
 		{"apply", 0}, {"applied", 0}, {"apply", 7}, {"applied", 8}, {"applied", 30}, {"apply", 60}, {"applied", 90},
 		{"to HOLD", 0}, {"fenced v1", 1}, {"to DRAIN", 0}, {"fence v2", 3}, {"fenced v2", 5}, {"flip", 0}, {"flipped", 0},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"dbcontroller.dev/integration/memetcd"
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/internal/coord/etcdconn"
 	"dbcontroller.dev/internal/store/etcdstore"
 	"dbcontroller.dev/internal/store/memstore"
@@ -89,6 +90,7 @@ func eachCrossing(t *testing.T, nth int, name string, test func(t *testing.T, c 
 
 // TestCrossEngineKill is TestKillController from one engine to the other.
 func TestCrossEngineKill(t *testing.T) {
+	raced.Leave(t)
 	for i, m := range cases(moments) {
 		seed := uint64(i)
 		eachCrossing(t, i/2, m.String(), func(t *testing.T, c crossing) {
@@ -100,6 +102,7 @@ func TestCrossEngineKill(t *testing.T) {
 // TestCrossEngineBack is TestKillOnTheReverseSync from one engine to the other: forward, back,
 // and so on.
 func TestCrossEngineBack(t *testing.T) {
+	raced.Leave(t)
 	for i, m := range cases(backMoments) {
 		seed := uint64(i)
 		c := crossings[i%2] // each run goes both ways, several times

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/internal/coord/memcoord"
 	"dbcontroller.dev/internal/store/faultstore"
@@ -176,6 +177,7 @@ func (s *system) pursue(ctx context.Context) {
 // TestScale: controllers join while the copy runs, and leave again, by a shutdown or a
 // crash; the shards are handed over, and the copy does not begin again.
 func TestScale(t *testing.T) {
+	raced.Leave(t)
 	eachSeed(t, 8, func(t *testing.T, seed uint64) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/internal/engine/hooks"
 	"dbcontroller.dev/upgradestate"
 )
@@ -83,6 +84,7 @@ func (hang) Send(ctx context.Context, _ hooks.Event, _ []byte) error {
 // TestHooksOfAnUpgrade: there and back, with a hook that takes all, one that wants some, one
 // that fails three times each, and one that hangs. The switch waits for none of them.
 func TestHooksOfAnUpgrade(t *testing.T) {
+	raced.Leave(t)
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
@@ -111,6 +112,7 @@ func restoredUnderAnApplication(t *testing.T, class record.FenceClass, seed uint
 // back, so that no other version follows it: with controllers, and between two runs of them. Nobody has
 // to decide anything: servers go on with the restored state.
 func TestRestoredAlone(t *testing.T) {
+	raced.Leave(t)
 	for i, e := range []engines{"", "v2"} {
 		for _, between := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/between two runs %t", e, between), func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -45,6 +46,7 @@ var backMoments = []moment{
 // under traffic: of the reverse sync, or of the switch back, which is then finished, or
 // aborted and begun again. The controllers come late: v2 was written to since the flip. Then the service goes forward, back, and forward again.
 func TestKillOnTheReverseSync(t *testing.T) {
+	raced.Leave(t)
 	for i, m := range cases(backMoments) {
 		for _, aborts := range turns(i, false, true) {
 			t.Run(fmt.Sprintf("%s/abort %t", m, aborts), func(t *testing.T) {

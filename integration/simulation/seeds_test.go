@@ -15,7 +15,8 @@ import (
 // whether something orders two accesses, not in which order they came, so a run that goes
 // through the code is as good as another one. What was lost or doubled depends on the order.
 // So scripts/test runs these tests twice: with the race detector each of them for some of its
-// seeds and cases, and without it for all.
+// seeds and cases, and without it for all. Tests that take long and run next to no statement of the
+// product that no other one runs are left out with it (raced.Leave).
 
 // raceEvery and raceCases have no divisor in common with the numbers of choices that tests make by
 // their seed and case, so that the choices take turns.

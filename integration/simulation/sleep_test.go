@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/record"
 )
 
@@ -39,6 +40,7 @@ func (n drowsy) Load(ctx context.Context, b record.Batch) ([]record.Result, erro
 // to; then the first one goes on. What it holds is of the past, whatever it asks for
 // before it sends it.
 func TestControllerSleepsOverTheSwitch(t *testing.T) {
+	raced.Leave(t)
 	eachSeed(t, 8, func(t *testing.T, seed uint64) { sleepyController(t, newSystem, seed) })
 }
 

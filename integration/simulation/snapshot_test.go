@@ -12,6 +12,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )
@@ -124,6 +125,7 @@ func put2(held map[string]string, it oldItem) {
 // acknowledged, until somebody goes forward again. That compares everything, whichever process
 // is killed then: what was left behind is overwritten, and nothing else is lost.
 func TestKillOnTheWayToTheSnapshot(t *testing.T) {
+	raced.Leave(t)
 	forward := []moment{
 		{"load", 0}, {"load", 4}, {"applied", 3}, {"at HOLD", 0}, {"fenced v1", 0}, {"at SEAL_TARGET", 0}, {"fenced v2", 1}, {"fenced v2", 3}, {"flipped", 0},
 	}
@@ -209,6 +211,7 @@ func killToSnapshot(t *testing.T, seed uint64, back, forward moment) {
 // the snapshot. Writes go on at once in the version that stays, nothing is lost, and the way
 // back with sync is open.
 func TestAbortOnTheReverseSync(t *testing.T) {
+	raced.Leave(t)
 	for i, m := range cases([]moment{
 		{"to ", 0}, {"to HOLD", 0}, {"to FENCE", 0}, {"fence v2", 0}, {"fenced v2", 0}, {"to DRAIN", 0},
 		{"to SEAL_TARGET", 0}, {"fence v1", 0}, {"fenced v1", 0}, {"to SEAL_SOURCE", 0}, {"fence v2", 2}, {"fenced v2", 2}, {"flip v1", 0},

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"dbcontroller.dev/internal/base/raced"
 )
 
 // drive runs writers until stop is called.
@@ -22,6 +24,7 @@ func drive(ctx context.Context, tr *traffic, seed uint64, writers, keys int, int
 }
 
 func TestUpgradeUnderTraffic(t *testing.T) {
+	raced.Leave(t)
 	for seed := range seeds(2) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

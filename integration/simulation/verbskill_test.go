@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/upgradestate"
 )
@@ -48,6 +49,7 @@ func ready(d upgradestate.Deployment) bool { return upgradestate.AllReady(d) }
 // aborted there. One that is killed goes on by itself; one that is aborted holds again when
 // it is begun again. None switches unasked, and asking twice is the same as asking once.
 func TestHeldSwitch(t *testing.T) {
+	raced.Leave(t)
 	for i, tc := range cases([]struct {
 		moment        moment
 		early, aborts bool
@@ -145,6 +147,7 @@ func heldSwitch(t *testing.T, seed uint64, m moment, early, aborts bool) {
 // moment of the copy; then the other one, too. A controller that runs copies nothing and begins no
 // switch, until somebody resumes; then a third one goes on where they were.
 func TestPauseInTheCopy(t *testing.T) {
+	raced.Leave(t)
 	for i, m := range cases([]moment{{"load", 0}, {"load", 6}, {"load", 12}, {"apply", 5}, {"applied", 10}}) {
 		t.Run(m.String(), func(t *testing.T) {
 			t.Parallel()
@@ -217,6 +220,7 @@ func pauseInCopy(t *testing.T, seed uint64, m moment) {
 // TestPauseInTheSwitch: a pause that comes before SWITCHING holds it back until somebody
 // resumes, one that comes later does not stop what has begun.
 func TestPauseInTheSwitch(t *testing.T) {
+	raced.Leave(t)
 	for i, m := range cases([]moment{{"to HOLD", 0}, {"to FENCE", 0}, {"to DRAIN", 0}, {"to SEAL_SOURCE", 0}, {"flip", 0}}) {
 		t.Run(m.String(), func(t *testing.T) {
 			t.Parallel()

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/refusal"
 )
 
@@ -265,6 +266,7 @@ func TestDeadlineReachesTheInnerHandler(t *testing.T) {
 }
 
 func TestLargeMessages(t *testing.T) {
+	raced.Leave(t)
 	t.Parallel()
 	everyWay(t, func(t *testing.T, v2 *library, c client) {
 		title := strings.Repeat("long ", 1<<18)

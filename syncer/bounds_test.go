@@ -12,6 +12,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
@@ -167,6 +168,7 @@ func TestGroupThatIsTooLarge(t *testing.T) {
 // whether a copy or a change meets it; checkpoints and all other records go on, and a record
 // that is deleted does not stay in the list.
 func TestLongIDs(t *testing.T) {
+	raced.Leave(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		physical := w.tokens("v1")["a1"].Name

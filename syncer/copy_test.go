@@ -176,6 +176,7 @@ func (w weighed) Read(ctx context.Context, req record.ReadRequest) (record.Snaps
 // TestLargeRecords: records of 1 to 15 MiB are copied, followed and compared, and no read
 // brings more of them at once than its bound, however many change together.
 func TestLargeRecords(t *testing.T) {
+	raced.Leave(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		large := func(i, mib int) record.Mutation {

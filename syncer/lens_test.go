@@ -10,6 +10,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens"
@@ -105,7 +106,7 @@ func (c clientOfLenses) write() {
 // TestLensesUnderTraffic: whatever clients do to all parts of a group while it is copied
 // and followed, the target ends with exactly what the lens makes of the source.
 func TestLensesUnderTraffic(t *testing.T) {
-	for seed := range uint64(5) {
+	for seed := range raced.Seeds(5) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { lensesUnderTraffic(t, seed) })
 		})

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/internal/store/faultstore"
 	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
@@ -76,7 +77,7 @@ func (w *world) drain() {
 // TestLostHistory: what was created, changed and deleted while the changes were lost is in
 // the target before the shards report again, and nothing is copied twice.
 func TestLostHistory(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed := range raced.Seeds(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, rnd, ear := newWorld(t), rand.New(rand.NewPCG(seed, 1)), deaf()
@@ -428,7 +429,7 @@ func TestDeposedSource(t *testing.T) {
 // TestLostAgainAndAgain: a loss in the middle of a rescan begins it anew, for what it had
 // compared may have changed since.
 func TestLostAgainAndAgain(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed := range raced.Seeds(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, rnd, ear := newWorld(t), rand.New(rand.NewPCG(seed, 9)), deaf()

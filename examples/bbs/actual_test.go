@@ -17,6 +17,7 @@ import (
 	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 	bbsv2 "dbcontroller.dev/gen/bbs/v2"
 	"dbcontroller.dev/internal/base/inprocess"
+	"dbcontroller.dev/internal/base/raced"
 )
 
 // actuals are the v1 API over data of one version, and the reconciler of that one, which does
@@ -159,6 +160,7 @@ func TestSameInstances(t *testing.T) {
 // word by the same cell and by another. What is drawn might not come to all that can be answered
 // and refused.
 func TestWordsAfterWords(t *testing.T) {
+	raced.Leave(t)
 	t.Parallel()
 	type spoken struct{ name, outcome string }
 	said := map[spoken]bool{}

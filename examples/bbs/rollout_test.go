@@ -18,6 +18,7 @@ import (
 	"dbcontroller.dev/examples/sampletest"
 	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 	bbsv2 "dbcontroller.dev/gen/bbs/v2"
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/vrunner"
 )
 
@@ -68,6 +69,7 @@ func (s *scheduler) want(what, on string) {
 // TestGiveUpAnIndex: a definition that crashes for ever at index 1 is given up there, and the
 // rollout goes on. A further one replaces all.
 func TestGiveUpAnIndex(t *testing.T) {
+	raced.Leave(t)
 	bothSchedules(t, func(s *scheduler) {
 		s.process("p", 3)
 		s.after(5 * time.Second)
@@ -91,6 +93,7 @@ func TestGiveUpAnIndex(t *testing.T) {
 
 // TestThirdDefinition: it begins again at index 0 while the second one waits, whose instance stops.
 func TestThirdDefinition(t *testing.T) {
+	raced.Leave(t)
 	v2Schedule(t, func(s *scheduler) {
 		s.process("p", 3)
 		s.after(5 * time.Second)
@@ -122,6 +125,7 @@ func TestThirdDefinition(t *testing.T) {
 
 // TestNeverStarts: the old instances stay, and what restarts is what was proven.
 func TestNeverStarts(t *testing.T) {
+	raced.Leave(t)
 	v2Schedule(t, func(s *scheduler) {
 		s.process("p", 3)
 		s.after(5 * time.Second)

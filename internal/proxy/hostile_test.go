@@ -128,21 +128,21 @@ func TestMemoryIsReserved(t *testing.T) {
 func TestRepliesAreReserved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{memory: message.MaxMessage})
-	large := bsoncore.NewDocumentBuilder().AppendString("_id", strings.Repeat("x", message.MaxMessage*2/3)).Build()
-	w.at["v1"].on("find", func(command) bsoncore.Document {
-		batch := bsoncore.NewArrayBuilder().AppendDocument(large).Build()
-		found := bsoncore.NewDocumentBuilder().AppendArray("firstBatch", batch).AppendInt64("id", 0).AppendString("ns", "shop.orders").Build()
-		return bsoncore.NewDocumentBuilder().AppendDocument("cursor", found).AppendDouble("ok", 1).Build()
-	})
+	large := bsoncore.NewDocumentBuilder().AppendString("_id", strings.Repeat("x", message.MaxMessage/3)).Build()
+	batch := bsoncore.NewArrayBuilder().AppendDocument(large).Build()
+	found := bsoncore.NewDocumentBuilder().AppendArray("firstBatch", batch).AppendInt64("id", 0).AppendString("ns", "shop.orders").Build()
+	reply := bsoncore.NewDocumentBuilder().AppendDocument("cursor", found).AppendDouble("ok", 1).Build()
+	w.at["v1"].on("find", func(command) bsoncore.Document { return reply })
 	conn, memory := dial(t, w.addresses[0]), w.proxies[0].memory
 	if _, err := conn.Write(message.Message{ID: 1, Body: doc(t, `{"find":"orders",`+session+`}`)}.Append(nil)); err != nil {
 		t.Fatal(err)
 	}
+	const most = message.MaxMessage * 3 / 4 // with the reply it is more than there is
 	free := func() bool {
-		if !memory.TryAcquire(message.MaxMessage / 2) {
+		if !memory.TryAcquire(most) {
 			return false
 		}
-		memory.Release(message.MaxMessage / 2)
+		memory.Release(most)
 		return true
 	}
 	w.until("the reply counts", func() bool { return !free() })

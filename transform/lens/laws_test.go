@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lawtest"
@@ -219,6 +220,7 @@ func directions(t testing.TB, s transform.Spec) (up, down transform.Direction) {
 // TestPackages takes every record of the sample there and back, through the engine's
 // view of the lens.
 func TestPackages(t *testing.T) {
+	raced.Leave(t)
 	t.Parallel()
 	docs := lenstest.RealData(t, 0)
 	up, down := directions(t, packagesLens(t).Spec("packages", "packages"))

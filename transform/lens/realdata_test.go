@@ -9,6 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/lens"
@@ -125,6 +126,7 @@ operations:
 // TestRealData takes the whole sample apart and together again, to the byte. Where the
 // _id is no string, as in three of a hundred, the record is refused.
 func TestRealData(t *testing.T) {
+	raced.Leave(t)
 	t.Parallel()
 	docs := lenstest.RealData(t, 0)
 	up, down := lenstest.Ways(t, lenstest.Parse(t, packagesInParts))

@@ -21,6 +21,14 @@ func Leave(t testing.TB) {
 	}
 }
 
+// Seeds returns how many of its n seeds a test runs: one under the race detector, or else all.
+func Seeds(n uint64) uint64 {
+	if On {
+		return min(n, 1)
+	}
+	return n
+}
+
 // DrawFewer makes rapid draw 20 cases, a fifth of its default, under the race detector. A test
 // package calls it from init, so a -rapid.checks flag on the command line still wins.
 func DrawFewer() {

@@ -9,6 +9,12 @@ const samples = new Map(); // by deployment: columns of time, rate and lag
 // clock is a time of the day, as the user's clock has it.
 const clock = (at) => new Date(at * 1000).toTimeString().slice(0, 8);
 
+// minutes is the time that an axis shows, a minute at least, also before the first sample.
+const minutes = (_, from, to) => {
+  const end = to ?? Date.now() / 1000;
+  return [Math.min(from ?? end, end - 60), end];
+};
+
 export class Charts {
   constructor(name, signal) {
     if (!samples.has(name)) samples.set(name, [[], [], []]);
@@ -73,7 +79,7 @@ export class Charts {
     const axis = { stroke: color('--quiet'), grid: { stroke: color('--line'), width: 1 }, ticks: { stroke: color('--line') } };
     const plot = (box, data, unit) => new uPlot({
       ...this.size(box), legend: { show: false }, cursor: { show: false },
-      scales: { x: { range: (_, min, max) => [Math.min(min, max - 60), max] }, y: { range: (_, min, max) => [0, Math.max(1, max * 1.1)] } },
+      scales: { x: { range: minutes }, y: { range: (_, min, max) => [0, Math.max(1, max * 1.1)] } },
       axes: [{ ...axis, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 62, values: (_, ticks) => ticks.map(unit) }],
       series: [{}, { stroke: color('--accent'), fill: color('--accent-fill'), width: 2, points: { show: false } }],
     }, data, box);

@@ -36,7 +36,7 @@ const (
 	stepsPerPlace = 15
 )
 
-// unmodifiedPart is what a program of a client is told.
+// unmodifiedPart has the settings that the test gives to the program of one client.
 type unmodifiedPart struct {
 	Name     string `json:"name"`
 	URI      string `json:"uri"` // of the proxies
@@ -63,7 +63,7 @@ type unmodified struct {
 	made   map[string]int // steps of each worker that has ended
 }
 
-// line is what a program of a client tells.
+// line is one message that the program of a client writes to the test.
 type clientLine struct {
 	Step   int64  `json:"step"`
 	Failed string `json:"failed"`
@@ -353,7 +353,7 @@ func checkMoney(ctx context.Context, t *testing.T, db *mongo.Database) {
 	}
 }
 
-// check compares what the data has with what was acknowledged to a client.
+// check compares the data with the writes that the database acknowledged to a client.
 func (u *unmodified) check(ctx context.Context, t *testing.T, db *mongo.Database) {
 	t.Helper()
 	if len(u.made) != clientWorkers {

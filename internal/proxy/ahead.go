@@ -162,29 +162,7 @@ func (p *Proxy) expect(c command, id int64, one *cursor) {
 		return
 	}
 	one.user = c.user
-	one.rest = &rest{cursor: *one, more: more, release: p.ahead.release, reading: make(chan struct{}, 1)}
-}
-
-// budget bounds the bytes that are read ahead.
-type budget struct {
-	mu   sync.Mutex
-	left int64
-}
-
-func (b *budget) reserve(n int64) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.left < n {
-		return false
-	}
-	b.left -= n
-	return true
-}
-
-func (b *budget) release(n int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.left += n
+	one.rest = &rest{cursor: *one, more: more, release: p.ahead.Release, reading: make(chan struct{}, 1)}
 }
 
 // readAhead reads a cursor to its end. It returns false if that was not possible. What it has read by then
@@ -195,13 +173,13 @@ func (p *Proxy) readAhead(ctx context.Context, r *rest) bool {
 	}
 	defer r.unlock()
 	for r.usable() {
-		if !p.ahead.reserve(batchAhead) {
+		if !p.ahead.TryAcquire(batchAhead) {
 			return false
 		}
 		// The client may be gone, but the documents of a lost reply are lost for all.
 		reply, _, err := p.exchange(p.life, r.cursor.user, r.cursor.cluster, upstream.Want{At: r.cursor.server}, request(r.more))
 		if err != nil || !succeeded(reply) {
-			p.ahead.release(batchAhead)
+			p.ahead.Release(batchAhead)
 			r.mu.Lock()
 			r.lost = r.lost || err != nil
 			r.mu.Unlock()
@@ -209,7 +187,7 @@ func (p *Proxy) readAhead(ctx context.Context, r *rest) bool {
 		}
 		docs, err := batchOf(reply)
 		if err != nil {
-			p.ahead.release(batchAhead)
+			p.ahead.Release(batchAhead)
 			return false
 		}
 		r.add(docs, batchAhead, cursorOf(reply) == 0)

@@ -97,8 +97,8 @@ func TestCursorsOverASwitch(t *testing.T) {
 			if got := readAll(t, w); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
-			if n := w.proxies[0].ahead.left; n != mostAheadOfAll {
-				t.Errorf("%d bytes are still reserved", mostAheadOfAll-n)
+			if !w.proxies[0].ahead.TryAcquire(mostAheadOfAll) {
+				t.Error("memory is still reserved")
 			}
 		})
 	}
@@ -109,7 +109,9 @@ func TestCursorsOverASwitch(t *testing.T) {
 func TestCursorOfAnAttempt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
-	w.proxies[0].ahead.left = batchAhead // enough for one batch at a time, and none after it
+	if !w.proxies[0].ahead.TryAcquire(mostAheadOfAll - batchAhead) { // enough is left for one batch at a time, and none after it
+		t.Fatal("memory is reserved")
+	}
 	w.at["v1"].on("find", func(command) bsoncore.Document { return batchOf7(t, "firstBatch", `{"_id":1}`, false) })
 	asked := 1
 	w.at["v1"].on("getMore", func(command) bsoncore.Document {
@@ -224,8 +226,6 @@ func TestKilledCursor(t *testing.T) {
 	}
 	close(goOn)
 	w.until("the memory is free", func() bool {
-		p.ahead.mu.Lock()
-		defer p.ahead.mu.Unlock()
-		return p.ahead.left == mostAheadOfAll
+		return p.ahead.TryAcquire(mostAheadOfAll)
 	})
 }

@@ -73,7 +73,7 @@ func TestOthersSessions(t *testing.T) {
 	if reply := call(t, bob, `{"find":"orders",`+foreign+`}`); codeOf(reply) != codeUnauthorized {
 		t.Errorf("a session of another user: %s", reply)
 	}
-	// Who may end all sessions ends those of others, too.
+	// A user who has the right to end all sessions also ends those of others.
 	if reply := call(t, bob, strings.Replace(begin, `"1"`, `"2"`, 1)); !succeeded(reply) {
 		t.Fatal(reply)
 	}

@@ -61,7 +61,7 @@ type Proxy struct {
 	cursors      cursors
 	transactions transactions
 	memory       *semaphore.Weighted // bytes of messages of clients
-	ahead        budget              // bytes of cursors that are read ahead
+	ahead        *semaphore.Weighted // bytes of cursors that are read ahead
 
 	mu     sync.Mutex
 	byURI  map[string]*upstream.Cluster
@@ -83,7 +83,7 @@ func New(ctx context.Context, cfg Config) (_ *Proxy, err error) {
 		cfg.Log = discard
 	}
 	p := &Proxy{cfg: cfg, log: cfg.Log, byURI: map[string]*upstream.Cluster{}, memory: semaphore.NewWeighted(max(cfg.Memory, message.MaxMessage))}
-	p.ahead.left = mostAheadOfAll
+	p.ahead = semaphore.NewWeighted(mostAheadOfAll)
 	p.life, p.stop = context.WithCancel(context.WithoutCancel(ctx))
 	p.closing, p.end = context.WithCancel(p.life)
 	defer func() {

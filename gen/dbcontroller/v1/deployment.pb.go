@@ -199,7 +199,10 @@ type Deployment struct {
 	Servers           []*Server              `protobuf:"bytes,12,rep,name=servers,proto3" json:"servers,omitempty"`         // servers and clients alive now
 	Controllers       []string               `protobuf:"bytes,13,rep,name=controllers,proto3" json:"controllers,omitempty"` // controllers alive now
 	// What the call did, or would do if it was a dry run; for people.
-	Effects      []string         `protobuf:"bytes,14,rep,name=effects,proto3" json:"effects,omitempty"`
+	Effects []string `protobuf:"bytes,14,rep,name=effects,proto3" json:"effects,omitempty"`
+	// In the answer to a dry run: what the call needs as its confirm. Empty: it needs none.
+	Confirm      string           `protobuf:"bytes,46,opt,name=confirm,proto3" json:"confirm,omitempty"`
+	ConfirmLacks string           `protobuf:"bytes,47,opt,name=confirm_lacks,json=confirmLacks,proto3" json:"confirm_lacks,omitempty"` // what confirm does not name, and why; empty as a rule
 	Pace         *Pace            `protobuf:"bytes,15,opt,name=pace,proto3" json:"pace,omitempty"`
 	Readiness    *SwitchReadiness `protobuf:"bytes,16,opt,name=readiness,proto3" json:"readiness,omitempty"`                           // absent: no upgrade runs, and no switch is left to be completed
 	RollbackSafe *RollbackSafe    `protobuf:"bytes,17,opt,name=rollback_safe,json=rollbackSafe,proto3" json:"rollback_safe,omitempty"` // absent: there is nowhere to go back to
@@ -349,6 +352,20 @@ func (x *Deployment) GetEffects() []string {
 		return x.Effects
 	}
 	return nil
+}
+
+func (x *Deployment) GetConfirm() string {
+	if x != nil {
+		return x.Confirm
+	}
+	return ""
+}
+
+func (x *Deployment) GetConfirmLacks() string {
+	if x != nil {
+		return x.ConfirmLacks
+	}
+	return ""
 }
 
 func (x *Deployment) GetPace() *Pace {
@@ -6611,8 +6628,7 @@ var File_dbcontroller_v1_deployment_proto protoreflect.FileDescriptor
 
 const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\n" +
-	" dbcontroller/v1/deployment.proto\x12\x0fdbcontroller.v1\"\xf8\n" +
-	"\n" +
+	" dbcontroller/v1/deployment.proto\x12\x0fdbcontroller.v1\"\xb7\v\n" +
 	"\n" +
 	"Deployment\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
@@ -6632,7 +6648,9 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\bprogress\x18\v \x01(\v2\x19.dbcontroller.v1.ProgressR\bprogress\x121\n" +
 	"\aservers\x18\f \x03(\v2\x17.dbcontroller.v1.ServerR\aservers\x12 \n" +
 	"\vcontrollers\x18\r \x03(\tR\vcontrollers\x12\x18\n" +
-	"\aeffects\x18\x0e \x03(\tR\aeffects\x12)\n" +
+	"\aeffects\x18\x0e \x03(\tR\aeffects\x12\x18\n" +
+	"\aconfirm\x18. \x01(\tR\aconfirm\x12#\n" +
+	"\rconfirm_lacks\x18/ \x01(\tR\fconfirmLacks\x12)\n" +
 	"\x04pace\x18\x0f \x01(\v2\x15.dbcontroller.v1.PaceR\x04pace\x12>\n" +
 	"\treadiness\x18\x10 \x01(\v2 .dbcontroller.v1.SwitchReadinessR\treadiness\x12B\n" +
 	"\rrollback_safe\x18\x11 \x01(\v2\x1d.dbcontroller.v1.RollbackSafeR\frollbackSafe\x123\n" +

@@ -185,7 +185,8 @@ type DeploymentServiceClient interface {
 	// it. Without the right confirm it says what it would do.
 	Complete(context.Context, *connect.Request[v1.CompleteRequest]) (*connect.Response[v1.Deployment], error)
 	// EstimateLoss counts what a rollback to the snapshot would lose, streaming progress; the
-	// last message carries the report.
+	// last message carries the report. After a restore it counts what the served version has
+	// and the version that follows has not: what keep of DecideRestored would lose.
 	EstimateLoss(context.Context, *connect.Request[v1.EstimateLossRequest]) (*connect.ServerStreamForClient[v1.EstimateLossResponse], error)
 	// ListUpdates returns the data updates that controllers know.
 	ListUpdates(context.Context, *connect.Request[v1.ListUpdatesRequest]) (*connect.Response[v1.ListUpdatesResponse], error)
@@ -666,7 +667,8 @@ type DeploymentServiceHandler interface {
 	// it. Without the right confirm it says what it would do.
 	Complete(context.Context, *connect.Request[v1.CompleteRequest]) (*connect.Response[v1.Deployment], error)
 	// EstimateLoss counts what a rollback to the snapshot would lose, streaming progress; the
-	// last message carries the report.
+	// last message carries the report. After a restore it counts what the served version has
+	// and the version that follows has not: what keep of DecideRestored would lose.
 	EstimateLoss(context.Context, *connect.Request[v1.EstimateLossRequest], *connect.ServerStream[v1.EstimateLossResponse]) error
 	// ListUpdates returns the data updates that controllers know.
 	ListUpdates(context.Context, *connect.Request[v1.ListUpdatesRequest]) (*connect.Response[v1.ListUpdatesResponse], error)

@@ -69,12 +69,13 @@ func (v *Service) Complete(ctx context.Context, req *connect.Request[pb.Complete
 		}
 	}
 	// A retired version needs no second check: the call is a repetition, or gives up its data.
-	return v.change(ctx, s, m, ev, completeEffects, func(d upgradestate.Deployment) string {
+	res, err := v.change(ctx, s, m, ev, completeEffects, func(d upgradestate.Deployment) string {
 		if slices.Contains(d.Retired, m.Version) {
 			return m.Version + " was retired already" + waits
 		}
 		return m.Version + " is being retired already" + waits
 	})
+	return asking(res, err, m, d, m.Version)
 }
 
 // keep changes how long the collections of a retired version are kept. It needs the same
@@ -97,9 +98,10 @@ func (v *Service) keep(ctx context.Context, s *deployment.Store, d upgradestate.
 		}
 		return []string{would}
 	}
-	return v.change(ctx, s, m, ev, changes, func(upgradestate.Deployment) string {
+	res, err := v.change(ctx, s, m, ev, changes, func(upgradestate.Deployment) string {
 		return "the collections of " + m.Version + " are kept until then already, or are being dropped"
 	})
+	return asking(res, err, m, d, m.Version)
 }
 
 // keptUntil returns when the collections of a version that is retired now are dropped. Empty means

@@ -117,6 +117,10 @@ func TestComplete(t *testing.T) {
 	if diff := cmp.Diff(before, a.stored(t)); diff != "" {
 		t.Error(diff)
 	}
+	var dry struct{ Confirm string }
+	if a.ok(t, "Complete", `{"version": "v1", "keepForMs": "0", "dryRun": true}`, &dry); dry.Confirm != right {
+		t.Errorf("the dry run asks for %q, want %q", dry.Confirm, right)
+	}
 	a.verb(t, "Complete", `{"version": "v1", "keepForMs": "0", "confirm": "`+right+`"}`, "drop collection")
 	var got struct {
 		Retiring          string

@@ -88,8 +88,12 @@ func (v *Service) EstimateLoss(ctx context.Context, req *connect.Request[pb.Esti
 	if err != nil {
 		return err
 	}
-	// Only the version before the latest switch can be the snapshot.
+	_, restored := upgradestate.WasRestored(d)
+	_, followed := upgradestate.Followed(d)
+	// Only the version before the latest switch can be the snapshot. After a restore the data of the
+	// version that follows may be kept in the same way.
 	switch last := d.LastSwitch; {
+	case restored && followed:
 	case last == nil:
 		return refuse("estimate loss: no switch was made yet, so there is no snapshot to return to")
 	case last.Back:
@@ -149,4 +153,12 @@ func unconfirmed(d upgradestate.Deployment, version, given, would string) string
 		lacks = "; " + lacks
 	}
 	return fmt.Sprintf("%s: it would %s%s; to do that, give --confirm %s", what, would, lacks, want)
+}
+
+// asking adds to the answer of a dry run what confirms the call, unless it would change nothing.
+func asking(res *connect.Response[pb.Deployment], err error, r request, d upgradestate.Deployment, version string) (*connect.Response[pb.Deployment], error) {
+	if err == nil && r.GetDryRun() && !strings.HasPrefix(res.Msg.Effects[0], nothing("")) {
+		res.Msg.Confirm, res.Msg.ConfirmLacks = Confirmation(d, version)
+	}
+	return res, err
 }

@@ -46,11 +46,12 @@ func (v *Service) DecideRestored(ctx context.Context, req *connect.Request[pb.De
 			return nil, err
 		}
 	}
-	return v.change(ctx, s, req.Msg, ev, func(before, after upgradestate.Deployment) []string {
+	res, err := v.change(ctx, s, req.Msg, ev, func(before, after upgradestate.Deployment) []string {
 		return decisionEffects(before, after, other.TargetVersion)
 	}, func(d upgradestate.Deployment) string {
 		return fmt.Sprintf("no decision about the database of %s is pending", d.CurrentVersion)
 	})
+	return asking(res, err, req.Msg, d, d.CurrentVersion)
 }
 
 // keepOther returns the switch to the other version as it is. It ends a running upgrade.

@@ -11,7 +11,8 @@ const idle = (effects) => effects.length > 0 && effects.every((e) => e.startsWit
 //   fields                what the user gives, see input
 //   calls(values)         [method, request] in order; a dry run precedes them
 //   effects(answer)       of a dry run's answer; default: its effects
-//   prepare(values, show) runs before the dry run, and may return a text to confirm
+//   prepare(values, say, signal) runs before the dry run. It may return a text to show, and
+//                         what to type as confirmation; default: what the dry run's answer says
 //   after                 runs when the change is made
 export function open(verb) {
   const form = el('form', { method: 'dialog' });
@@ -100,7 +101,8 @@ async function preview(verb, dialog, form, close, values) {
 function confirm(verb, form, close, values, shown, prepared) {
   const effects = shown.flatMap((d) => verb.effects ? verb.effects(d) : d.effects || []);
   const nothing = idle(effects);
-  const phrase = !nothing && prepared?.confirm;
+  const phrase = !nothing && (prepared?.confirm || shown.map((d) => d.confirm).find(Boolean));
+  const lacks = phrase && shown.map((d) => d.confirmLacks).find(Boolean);
   const box = phrase && el('input', { id: 'confirm', autocomplete: 'off', spellcheck: 'false', required: true });
   const act = el('button', { type: 'submit', class: verb.danger ? 'main danger' : 'main', id: 'act' }, verb.act || verb.title.replace(' …', ''));
   if (phrase) {
@@ -110,6 +112,7 @@ function confirm(verb, form, close, values, shown, prepared) {
   shape(form, verb, [
     prepared?.text && el('p', { class: 'error' }, prepared.text),
     el('div', { class: 'effects' }, nothing ? 'Nothing would change: ' : 'This will:', el('ul', {}, effects.map((e) => el('li', {}, e.replace(/^nothing: /, ''))))),
+    lacks && el('p', { class: 'error' }, lacks),
     phrase && [el('label', { for: 'confirm' }, 'To confirm, type', el('code', { class: 'phrase' }, ' ' + phrase)), box],
   ], button('Cancel', close), !nothing && act);
   (box || act).focus();

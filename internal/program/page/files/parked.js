@@ -37,7 +37,7 @@ export class Parked {
       const kinds = [...new Set(records.filter((p) => !p.waived && !p.overflow).map((p) => p.kind))];
       return card('Parked records',
         el('p', {}, 'These records cannot be moved. Correct them in the source, and controllers retry them. Or waive them: the new version will then lack them.'),
-        table('Parked records', ['Kind', 'Key', 'Shard', 'Reason', ''], records.slice(0, most).map((p) => [
+        table('Parked records', ['Kind', 'Key', 'Shard', 'Reason', 'Waive'], records.slice(0, most).map((p) => [
           p.kind || '-', el('code', {}, p.key || '-'), String(p.shard), el('span', { class: 'reason' }, (p.error || '').split('\n')[0]),
           p.waived ? el('span', { class: 'badge' }, 'waived')
             : this.user.operator && !p.overflow && el('button', { type: 'button', 'aria-label': `Waive ${p.kind} ${p.key}`, onclick: () => waive(this.latest(), p) }, 'Waive …'),

@@ -92,7 +92,6 @@ export const verbs = {
       { name: 'keep', label: 'Keep its collections for, in hours', help: '0: drop them at once', type: 'number', min: 0, value: 24 },
       { name: 'ignore', label: 'Although its API was called recently, or servers cannot report calls', type: 'checkbox' },
     ],
-    prepare: async (v) => ({ confirm: await phrase('Complete', completion(d, v)) }),
     calls: (v) => [['Complete', { ...completion(d, v), confirm: v.confirm || '' }]],
   }),
   verify: (d) => ({
@@ -107,10 +106,13 @@ export const verbs = {
   restored: (d) => ({
     title: 'Decide about the restored database …', act: 'Decide', danger: true, help: 'Which data count, after the database of the served version was restored from a backup.',
     fields: [{ name: 'choice', label: 'These data count', options: ['follow: the restored state', 'keep: the other version'] }],
-    prepare: async (v, say) => {
-      say('Counting what each way gives up …');
-      const refused = await refusalOf('DecideRestored', decision(d, v));
-      return { confirm: confirmOf(refused), text: refused.replace(/; to do it, give --confirm .*/, '') };
+    prepare: async (v, say, signal) => {
+      const r = await report('EstimateLoss', { name: d.name }, say, signal).catch((e) => {
+        // Nothing follows, so there is nothing to compare with.
+        if (e.code !== 'failed_precondition') throw e;
+      });
+      return { text: r && `Of ${count(r.compared)} groups, ${count(r.created)} are only in the restored data, ${count(r.changed)} differ, and ${count(r.deleted)} are only in the other version. ` +
+        (v.choice.startsWith('follow') ? 'The last two kinds become as in the restored data.' : 'The first two kinds become as in the other version.') };
     },
     calls: (v) => [['DecideRestored', { ...decision(d, v), confirm: v.confirm || '' }]],
   }),
@@ -127,22 +129,6 @@ const completion = (d, v) => ({
 });
 
 const decision = (d, v) => ({ name: d.name, follow: v.choice.startsWith('follow'), keep: v.choice.startsWith('keep') });
-
-// refusalOf makes a call that lacks its confirmation, which changes nothing, and returns why it is refused.
-async function refusalOf(method, request) {
-  try {
-    await call(method, { ...request, confirm: '', requestedBy: 'page' });
-  } catch (e) {
-    if (e.code === 'failed_precondition' && e.message.includes('--confirm ')) return e.message;
-    throw e;
-  }
-  return ''; // nothing to confirm
-}
-
-const confirmOf = (refused) => /--confirm (\S+)$/.exec(refused)?.[1];
-
-// phrase is what confirms a call. The controller names it in its refusal, for the command line, too.
-const phrase = async (method, request) => confirmOf(await refusalOf(method, request));
 
 function planned(r) {
   const word = { OK: 'good', WARNING: 'warn', FAILED: 'bad' };

@@ -2,6 +2,7 @@ package browser
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -44,6 +45,7 @@ const (
 type system struct {
 	addresses []string // of the APIs, http://host:port
 	processes []*exec.Cmd
+	suffix    string // of the names of its databases
 }
 
 // start loads records, one of them hostile, and starts the controllers.
@@ -56,7 +58,7 @@ func start(t *testing.T) *system {
 	dir := t.TempDir()
 	suffix := fmt.Sprint(time.Now().UnixNano())
 	load(t, uri, "page_"+suffix)
-	s := &system{}
+	s := &system{suffix: suffix}
 	for range 2 {
 		s.addresses = append(s.addresses, "http://"+free(t))
 	}
@@ -144,21 +146,38 @@ func (s *system) kill(t *testing.T, i int) {
 	_ = s.processes[i].Wait() // it was killed
 }
 
+// load writes the records of v1.
 func load(t *testing.T, uri, database string) {
+	t.Helper()
+	docs := []any{bson.M{"_id": hostile, "mail": "x", "size": "<script>window.hacked=1</script>"}}
+	for i := range 500 {
+		docs = append(docs, bson.M{"_id": fmt.Sprintf("c-%d", i), "mail": "m@example.com", "size": i})
+	}
+	if _, err := connect(t, uri).Database(database).Collection("customers").InsertMany(t.Context(), docs); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// breach replaces the view that fences v1's collection after a switch by a collection with a record.
+func (s *system) breach(t *testing.T) {
+	t.Helper()
+	old := connect(t, os.Getenv("DBCONTROLLER_TEST_MONGODB")).Database("page_" + s.suffix).Collection("customers")
+	if err := old.Drop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := old.InsertOne(t.Context(), bson.M{"_id": "late", "mail": "late@example.com", "size": 1}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func connect(t *testing.T, uri string) *mongo.Client {
 	t.Helper()
 	client, err := mongo.Connect(options.Client().ApplyURI(uri))
 	if err != nil {
 		t.Fatal(err)
 	}
-	db := client.Database(database)
-	t.Cleanup(func() { _ = client.Disconnect(t.Context()) })
-	docs := []any{bson.M{"_id": hostile, "mail": "x", "size": "<script>window.hacked=1</script>"}}
-	for i := range 500 {
-		docs = append(docs, bson.M{"_id": fmt.Sprintf("c-%d", i), "mail": "m@example.com", "size": i})
-	}
-	if _, err := db.Collection("customers").InsertMany(t.Context(), docs); err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
+	return client
 }
 
 // free returns an address that nothing listens on.

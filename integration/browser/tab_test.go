@@ -142,20 +142,6 @@ func (b *tab) fill(selector, text string) {
 	b.do(chromedp.SendKeys(selector, text, chromedp.NodeVisible))
 }
 
-// verb opens a verb's dialog, looks at its preview, and makes the change.
-func (b *tab) verb(name, effect string) {
-	b.t.Helper()
-	b.click("#verb-" + name)
-	b.until("the dialog", "document.querySelector('dialog[open]')")
-	// A verb without fields shows its preview at once.
-	if eval[bool](b, "Boolean(document.querySelector('dialog .row button[type=submit]:not(#act)'))") {
-		b.click("dialog .row button[type=submit]")
-	}
-	b.until("the preview "+effect, fmt.Sprintf("document.querySelector('dialog .effects')?.innerText.includes(%q)", effect))
-	b.click("#act")
-	b.until("the end of the dialog", "!document.querySelector('dialog')")
-}
-
 // shot writes a picture into the folder that the environment names.
 func (b *tab) shot(name string) {
 	b.t.Helper()

@@ -1,0 +1,67 @@
+package browser
+
+import "testing"
+
+// TestOtherVerbsByClicks uses the verbs that a plain upgrade does not need, each by its dialog.
+func TestOtherVerbsByClicks(t *testing.T) {
+	b := open(t)
+	s := start(t)
+	b.visit(s.addresses[0] + "/ui/")
+	b.login(operatorToken)
+	b.click("main a[href^='#/d/']")
+
+	b.shows("plan", "v1 → v2")
+	b.opens("begin")
+	b.set("#field-rate", "5000")
+	b.makes("copy v1 to v2")
+	b.sees("Waive all of customers")
+	b.opens("policy")
+	b.set("#field-maxPause", "1500")
+	b.makes("pause")
+	b.sees("pause at most 1.5 s")
+	b.opens("pace")
+	b.set("#field-maxRate", "4000")
+	b.makes("4000")
+	b.sees("at most 4,000/s")
+
+	// All parked records of a kind, confirmed by their number.
+	b.click("#parked > button")
+	b.until("the question for their number", "document.querySelector('#confirm')")
+	b.refusesConfirmation("2")
+	b.confirms()
+	b.until("the waiver", "document.querySelector('#parked td .badge')?.innerText === 'waived'")
+
+	b.sees("hold at ready")
+	b.until("the end of the copy", "document.querySelector('#upgrade').innerText.includes('8 of 8 ready')")
+	b.shows("verify", "equal")
+	b.accessible("a deployment with waived records")
+
+	b.opens("abort")
+	b.set("#field-reason", "the page's test")
+	b.makes("v1 stays the current version")
+	b.sees("No upgrade runs")
+	b.sees("the page's test")
+	b.clean("401")
+
+	// There again, and the version that was left is retired.
+	b.opens("begin")
+	b.set("#field-hold", "")
+	b.makes("copy v1 to v2")
+	b.sees("v2 is current, epoch 2")
+
+	// Somebody removes the fence of the old collection and writes to it.
+	s.breach(t)
+	b.sees("Breach of the fence of customers of v1")
+	b.verb("breaches", "")
+	b.until("the end of the breach", "!document.querySelector('#verb-breaches')")
+
+	b.opens("complete")
+	b.set("#field-ignore", "on")
+	b.preview()
+	b.refusesConfirmation(deployment)
+	b.shot("complete")
+	b.confirms()
+	b.sees("v1 was retired")
+	b.clean("401")
+	b.accessible("a deployment without an upgrade")
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"dbcontroller.dev/internal/base/extjson"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 	"dbcontroller.dev/record"
@@ -103,7 +104,7 @@ func differ(c *lint.Changes) diffOutput {
 func lined(rs []record.Record) string {
 	var b strings.Builder
 	for _, r := range rs {
-		fmt.Fprintf(&b, "%s %s\n", r.Kind, docJSON(r.Doc, 0))
+		fmt.Fprintf(&b, "%s %s\n", r.Kind, extjson.Doc(r.Doc, 0))
 	}
 	return b.String()
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"dbcontroller.dev/internal/base/extjson"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 	"dbcontroller.dev/transform"
@@ -115,5 +116,5 @@ func tryFollowing(cmd *cobra.Command, path, keys string, options []lens.Option) 
 	if err != nil {
 		return exit.Finding("lens try: " + lint.Reason(err))
 	}
-	return terminal.Write(cmd.OutOrStdout(), fmt.Appendf(nil, "%-5s %s %s\n", keys, kind, docJSON(in[0].Doc, lineWidth)))
+	return terminal.Write(cmd.OutOrStdout(), fmt.Appendf(nil, "%-5s %s %s\n", keys, kind, extjson.Doc(in[0].Doc, lineWidth)))
 }

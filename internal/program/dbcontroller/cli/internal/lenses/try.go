@@ -11,12 +11,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"dbcontroller.dev/internal/base/extjson"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/exit"
 	"dbcontroller.dev/internal/program/dbcontroller/cli/internal/terminal"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lens"
 	"dbcontroller.dev/transform/lens/lint"
 )
+
+// lineWidth is the maximum length of a record that is printed on one line.
+const lineWidth = 100
 
 // shownRecord is a record in JSON output.
 type shownRecord struct {
@@ -192,7 +196,7 @@ func recordsFrom(cmd *cobra.Command, flag string, values, kinds []string, named 
 func shown(rs []record.Record) []shownRecord {
 	out := []shownRecord{}
 	for _, r := range rs {
-		out = append(out, shownRecord{r.Kind, json.RawMessage(docJSON(r.Doc, 1<<30))})
+		out = append(out, shownRecord{r.Kind, json.RawMessage(extjson.Doc(r.Doc, extjson.OneLine))})
 	}
 	return out
 }
@@ -203,10 +207,10 @@ func tried(t *lint.Trial) tryOutput {
 	for _, d := range t.Differences {
 		s := shownDifference{Kind: d.Kind, Path: strings.Join(d.Path, ".")}
 		if d.Was.Type != 0 {
-			s.Was = json.RawMessage(extJSON(d.Was, 0, 1<<30))
+			s.Was = json.RawMessage(extjson.Value(d.Was))
 		}
 		if d.Is.Type != 0 {
-			s.Is = json.RawMessage(extJSON(d.Is, 0, 1<<30))
+			s.Is = json.RawMessage(extjson.Value(d.Is))
 		}
 		out.Differences = append(out.Differences, s)
 	}
@@ -229,7 +233,7 @@ func printTrial(w io.Writer, t *lint.Trial) error {
 	}
 	for _, part := range parts {
 		for _, r := range part.rs {
-			fmt.Fprintf(&b, "%-5s %s %s\n", part.name, r.Kind, docJSON(r.Doc, lineWidth))
+			fmt.Fprintf(&b, "%-5s %s %s\n", part.name, r.Kind, extjson.Doc(r.Doc, lineWidth))
 		}
 	}
 	switch {

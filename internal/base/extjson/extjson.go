@@ -1,4 +1,6 @@
-package lenses
+// Package extjson formats BSON as Extended JSON for people, so that it keeps its types when it is read
+// again.
+package extjson
 
 import (
 	"bytes"
@@ -10,13 +12,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// lineWidth is the maximum length of a record that is printed on one line.
-const lineWidth = 100
+// OneLine is the width that spreads nothing over lines.
+const OneLine = 1 << 30
 
-// extJSON formats a value as relaxed Extended JSON. It marks longs that a reader would take for
+// format formats a value as relaxed Extended JSON. It marks longs that a reader would take for
 // ints, so that the output keeps its types when it is read again. Objects and lists longer than
 // width are spread over lines, indented by depth.
-func extJSON(v bson.RawValue, depth, width int) string {
+func format(v bson.RawValue, depth, width int) string {
 	elems, err := bson.Raw(v.Value).Elements()
 	list := v.Type == bson.TypeArray
 	if v.Type != bson.TypeEmbeddedDocument && !list || err != nil {
@@ -29,7 +31,7 @@ func extJSON(v bson.RawValue, depth, width int) string {
 	parts := make([]string, len(elems))
 	long := len(open) + len(end)
 	for i, e := range elems {
-		parts[i] = extJSON(e.Value(), depth+1, width)
+		parts[i] = format(e.Value(), depth+1, width)
 		if !list {
 			parts[i] = quote(e.Key()) + ": " + parts[i]
 		}
@@ -69,7 +71,10 @@ func quote(s string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// docJSON formats a whole document.
-func docJSON(doc bson.Raw, width int) string {
-	return extJSON(bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: doc}, 0, width)
+// Doc formats a document. Objects and lists longer than width are spread over lines.
+func Doc(doc bson.Raw, width int) string {
+	return format(bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: doc}, 0, width)
 }
+
+// Value formats a value on one line.
+func Value(v bson.RawValue) string { return format(v, 0, OneLine) }

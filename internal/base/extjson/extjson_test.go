@@ -1,4 +1,4 @@
-package lenses
+package extjson
 
 import (
 	"bytes"
@@ -20,13 +20,13 @@ func TestPrintedRecordsKeepTheirTypes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, width := range []int{0, lineWidth, 1 << 30} {
-		text := docJSON(doc, width)
+	for _, width := range []int{0, 100, OneLine} {
+		text := Doc(doc, width)
 		var again bson.Raw
 		if err := bson.UnmarshalExtJSON([]byte(text), false, &again); err != nil || !bytes.Equal(again, doc) {
 			t.Errorf("%v\n%s\nis\n%s", err, text, again)
 		}
-		if width > lineWidth && strings.Contains(text, "\n") {
+		if width == OneLine && strings.Contains(text, "\n") {
 			t.Error("it is not on one line")
 		}
 	}

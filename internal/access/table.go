@@ -71,6 +71,7 @@ var Calls = Table{
 	dbcontrollerv1connect.DeploymentServiceListParkedProcedure:      {Viewer, false},
 	dbcontrollerv1connect.DeploymentServiceListUpdatesProcedure:     {Viewer, false},
 	dbcontrollerv1connect.DeploymentServiceGetVersionProcedure:      {Viewer, false},
+	dbcontrollerv1connect.DeploymentServiceTryTransformProcedure:    {Viewer, false}, // of a record that the caller has
 
 	dbcontrollerv1connect.DeploymentServiceCreateDeploymentProcedure: {Operator, true},
 	dbcontrollerv1connect.DeploymentServiceBeginUpgradeProcedure:     {Operator, true},

@@ -44,6 +44,14 @@ func TryDown(subjects []Subject, in, have []record.Record, over bool) (*Trial, e
 	return t, t.trip(way{"down", down, &t.Down}, way{"up", up, &t.Up}, have, over)
 }
 
+// TryWay transforms records, which must be one group, there and back again by directions of any
+// transform. Up has the result of there, and Down that of back. With over, back gets the records
+// themselves as its complement.
+func TryWay(there, back transform.Direction, in []record.Record, over bool) (*Trial, error) {
+	t := &Trial{In: in}
+	return t, t.trip(way{"there", there, &t.Up}, way{"back", back, &t.Down}, nil, over)
+}
+
 // way is one direction of a trial and its result.
 type way struct {
 	name string

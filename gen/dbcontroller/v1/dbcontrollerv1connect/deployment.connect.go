@@ -112,6 +112,9 @@ const (
 	// DeploymentServiceVerifyProcedure is the fully-qualified name of the DeploymentService's Verify
 	// RPC.
 	DeploymentServiceVerifyProcedure = "/dbcontroller.v1.DeploymentService/Verify"
+	// DeploymentServiceTryTransformProcedure is the fully-qualified name of the DeploymentService's
+	// TryTransform RPC.
+	DeploymentServiceTryTransformProcedure = "/dbcontroller.v1.DeploymentService/TryTransform"
 	// DeploymentServiceGetVersionProcedure is the fully-qualified name of the DeploymentService's
 	// GetVersion RPC.
 	DeploymentServiceGetVersionProcedure = "/dbcontroller.v1.DeploymentService/GetVersion"
@@ -215,6 +218,9 @@ type DeploymentServiceClient interface {
 	// Verify compares source and target once, streaming progress; the last message
 	// carries the report.
 	Verify(context.Context, *connect.Request[v1.VerifyRequest]) (*connect.ServerStreamForClient[v1.VerifyResponse], error)
+	// TryTransform moves one record to another version and back, in memory, and says what differs
+	// afterwards. It reads no database and changes nothing.
+	TryTransform(context.Context, *connect.Request[v1.TryTransformRequest]) (*connect.Response[v1.TryTransformResponse], error)
 	// GetVersion returns which build of the program answers, and what it speaks.
 	//
 	//	curl -s -H 'Content-Type: application/json' -d '{}' \
@@ -400,6 +406,12 @@ func NewDeploymentServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithSchema(deploymentServiceMethods.ByName("Verify")),
 			connect.WithClientOptions(opts...),
 		),
+		tryTransform: connect.NewClient[v1.TryTransformRequest, v1.TryTransformResponse](
+			httpClient,
+			baseURL+DeploymentServiceTryTransformProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("TryTransform")),
+			connect.WithClientOptions(opts...),
+		),
 		getVersion: connect.NewClient[v1.GetVersionRequest, v1.Version](
 			httpClient,
 			baseURL+DeploymentServiceGetVersionProcedure,
@@ -459,6 +471,7 @@ type deploymentServiceClient struct {
 	waiveParked      *connect.Client[v1.WaiveParkedRequest, v1.ParkedRecord]
 	waiveKind        *connect.Client[v1.WaiveKindRequest, v1.WaiveKindResponse]
 	verify           *connect.Client[v1.VerifyRequest, v1.VerifyResponse]
+	tryTransform     *connect.Client[v1.TryTransformRequest, v1.TryTransformResponse]
 	getVersion       *connect.Client[v1.GetVersionRequest, v1.Version]
 	registerClient   *connect.Client[v1.RegisterClientRequest, v1.RegisterClientResponse]
 	deregisterClient *connect.Client[v1.DeregisterClientRequest, v1.DeregisterClientResponse]
@@ -586,6 +599,11 @@ func (c *deploymentServiceClient) Verify(ctx context.Context, req *connect.Reque
 	return c.verify.CallServerStream(ctx, req)
 }
 
+// TryTransform calls dbcontroller.v1.DeploymentService.TryTransform.
+func (c *deploymentServiceClient) TryTransform(ctx context.Context, req *connect.Request[v1.TryTransformRequest]) (*connect.Response[v1.TryTransformResponse], error) {
+	return c.tryTransform.CallUnary(ctx, req)
+}
+
 // GetVersion calls dbcontroller.v1.DeploymentService.GetVersion.
 func (c *deploymentServiceClient) GetVersion(ctx context.Context, req *connect.Request[v1.GetVersionRequest]) (*connect.Response[v1.Version], error) {
 	return c.getVersion.CallUnary(ctx, req)
@@ -697,6 +715,9 @@ type DeploymentServiceHandler interface {
 	// Verify compares source and target once, streaming progress; the last message
 	// carries the report.
 	Verify(context.Context, *connect.Request[v1.VerifyRequest], *connect.ServerStream[v1.VerifyResponse]) error
+	// TryTransform moves one record to another version and back, in memory, and says what differs
+	// afterwards. It reads no database and changes nothing.
+	TryTransform(context.Context, *connect.Request[v1.TryTransformRequest]) (*connect.Response[v1.TryTransformResponse], error)
 	// GetVersion returns which build of the program answers, and what it speaks.
 	//
 	//	curl -s -H 'Content-Type: application/json' -d '{}' \
@@ -878,6 +899,12 @@ func NewDeploymentServiceHandler(svc DeploymentServiceHandler, opts ...connect.H
 		connect.WithSchema(deploymentServiceMethods.ByName("Verify")),
 		connect.WithHandlerOptions(opts...),
 	)
+	deploymentServiceTryTransformHandler := connect.NewUnaryHandler(
+		DeploymentServiceTryTransformProcedure,
+		svc.TryTransform,
+		connect.WithSchema(deploymentServiceMethods.ByName("TryTransform")),
+		connect.WithHandlerOptions(opts...),
+	)
 	deploymentServiceGetVersionHandler := connect.NewUnaryHandler(
 		DeploymentServiceGetVersionProcedure,
 		svc.GetVersion,
@@ -958,6 +985,8 @@ func NewDeploymentServiceHandler(svc DeploymentServiceHandler, opts ...connect.H
 			deploymentServiceWaiveKindHandler.ServeHTTP(w, r)
 		case DeploymentServiceVerifyProcedure:
 			deploymentServiceVerifyHandler.ServeHTTP(w, r)
+		case DeploymentServiceTryTransformProcedure:
+			deploymentServiceTryTransformHandler.ServeHTTP(w, r)
 		case DeploymentServiceGetVersionProcedure:
 			deploymentServiceGetVersionHandler.ServeHTTP(w, r)
 		case DeploymentServiceRegisterClientProcedure:
@@ -1071,6 +1100,10 @@ func (UnimplementedDeploymentServiceHandler) WaiveKind(context.Context, *connect
 
 func (UnimplementedDeploymentServiceHandler) Verify(context.Context, *connect.Request[v1.VerifyRequest], *connect.ServerStream[v1.VerifyResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.Verify is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) TryTransform(context.Context, *connect.Request[v1.TryTransformRequest]) (*connect.Response[v1.TryTransformResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.TryTransform is not implemented"))
 }
 
 func (UnimplementedDeploymentServiceHandler) GetVersion(context.Context, *connect.Request[v1.GetVersionRequest]) (*connect.Response[v1.Version], error) {

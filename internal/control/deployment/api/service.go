@@ -47,6 +47,7 @@ type Config struct {
 	Rehearser Rehearser // nil: nothing can be rehearsed here
 	Updates   Updates   // nil: no data update can begin here
 	Loss      Loss      // nil: no rollback to a snapshot can begin here
+	Trier     Trier     // nil: no record can be tried here
 
 	// Initial decides how this process's deployment begins. Nil: requests must name a version.
 	Initial Initial

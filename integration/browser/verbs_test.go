@@ -65,3 +65,31 @@ func TestOtherVerbsByClicks(t *testing.T) {
 	b.clean("401")
 	b.accessible("a deployment without an upgrade")
 }
+
+// TestTryARecord moves pasted records through the lens, and marks what differs.
+func TestTryARecord(t *testing.T) {
+	b := open(t)
+	s := start(t)
+	b.visit(s.addresses[0] + "/ui/")
+	b.login(operatorToken)
+	b.click("main a[href^='#/d/']")
+	b.click("main a[href^='#/lens/']")
+	b.set("#lens-record", `{"_id": "c-1", "mail": "a@example.com", "size": 5}`)
+	b.click("#lens-try")
+	b.until("the record in v2", "document.querySelector('#tried ins')?.innerText.includes('email')")
+	b.until("the record in v1", "document.querySelector('#tried del')?.innerText.includes('mail')")
+	b.until("the verdict", "document.querySelector('#tried-back .badge')?.innerText === 'the same'")
+	b.accessible("a record's way")
+	b.shot("lens")
+	// A hostile record stays text, and a refusal names the field.
+	b.set("#lens-record", `{"_id": "<script>window.hacked=1</script>", "size": "<img src=x onerror=window.hacked=1>"}`)
+	b.click("#lens-try")
+	b.until("the refusal", "document.querySelector('#tried .error')?.innerText.includes('size')")
+	b.set("#lens-record", `{"_id": 1`)
+	b.click("#lens-try")
+	b.until("the mistake", "document.querySelector('form .error').innerText.includes('record 1')")
+	if eval[bool](b, "window.hacked !== undefined") {
+		t.Error("a record ran as a script")
+	}
+	b.clean("401", "400")
+}

@@ -35,7 +35,7 @@ export function deployment(main, name, user, signal, fail) {
     charts.add(d);
     parked.update(d);
   };
-  main.replaceChildren(el('p', {}, el('a', { href: '#/' }, '← All deployments')), parts.head.node, parts.concerns.node, parts.verbs.node,
+  main.replaceChildren(el('p', {}, el('a', { href: '#/' }, '← All deployments'), ' ', el('a', { href: '#/lens/' + encodeURIComponent(name) }, 'Try a record')), parts.head.node, parts.concerns.node, parts.verbs.node,
     el('div', { class: 'grid' }, parts.upgrade.node, parts.readiness.node, charts.node, parts.shards.node, parked.node,
       parts.rollback.node, parts.servers.node, parts.versions.node, parts.history.node));
   watch(name, signal, show, fail);

@@ -5,6 +5,7 @@ import { announce, el } from './dom.js';
 import { connected } from './follow.js';
 import { overview } from './overview.js';
 import { deployment } from './deployment.js';
+import { lens } from './lens.js';
 
 const main = document.getElementById('main');
 const who = document.getElementById('who');
@@ -69,7 +70,7 @@ function failed(e) {
     el('p', {}, el('a', { href: '#/' }, 'All deployments'), ' ', el('button', { type: 'button', onclick: show }, 'Try again'))));
 }
 
-// show shows the view that the address names: #/ or #/d/NAME.
+// show shows the view that the address names: #/, #/d/NAME or #/lens/NAME.
 function show() {
   if (!user) return;
   stop();
@@ -77,6 +78,8 @@ function show() {
   connected('', 'connecting …');
   if (kind === 'd' && name) {
     deployment(main, decodeURIComponent(name), user, leave.signal, failed);
+  } else if (kind === 'lens' && name) {
+    lens(main, decodeURIComponent(name), leave.signal, failed);
   } else {
     overview(main, leave.signal, failed);
   }

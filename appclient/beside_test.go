@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
@@ -119,6 +120,45 @@ func TestHoldWhileAWriteOpensAClient(t *testing.T) {
 		t.Errorf("a write: %v", err)
 	}
 	if err := app.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestShowsThatItLivesWhileWritesDoNotEnd: the end of the call that waits shows a controller that the process
+// has died. Without such a call each switch waits for it, until the registration is over.
+func TestShowsThatItLivesWhileWritesDoNotEnd(t *testing.T) {
+	t.Parallel()
+	d := newDeployment()
+	c := startController(t, d)
+	app := open(t, c)
+	writes, finish, written := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		written <- app.Write(t.Context(), func(context.Context, appclient.Place) error {
+			close(writes)
+			<-finish
+			return nil
+		})
+	}()
+	<-writes
+	d.set(hold("v1", 2, 1))
+	var waits time.Duration
+	eventually(t, "a call that waits for news of the hold", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		waits = time.Duration(c.waited.GetTimeoutMs()) * time.Millisecond
+		return c.waited.GetWaitRevision() == 2
+	})
+	if waits < time.Second {
+		t.Errorf("the call waits for %v only", waits)
+	}
+	if n := len(d.acks); n > 0 {
+		t.Error("a hold is acknowledged while a write is in flight")
+	}
+	close(finish)
+	if attempt := <-d.acks; attempt != 1 {
+		t.Errorf("attempt %d is acknowledged", attempt)
+	}
+	if err := <-written; err != nil {
 		t.Error(err)
 	}
 }

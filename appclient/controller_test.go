@@ -71,8 +71,9 @@ type controllerAPI struct {
 	asking      atomic.Int32 // calls for the location, to have it at once, that have not ended
 	ready       func() bool  // whether it answers such calls by now; nil: at once
 
-	mu    sync.Mutex
-	asked int // for the location, to have it at once
+	mu     sync.Mutex
+	asked  int                    // for the location, to have it at once
+	waited *pb.GetLocationRequest // the latest call of a registered process that waits for news
 }
 
 // named refuses a call about another deployment.
@@ -160,6 +161,11 @@ func (c *controllerAPI) GetLocation(ctx context.Context, r *connect.Request[pb.G
 		for c.ready != nil && !c.ready() && ctx.Err() == nil {
 			<-time.After(time.Millisecond)
 		}
+	}
+	if r.Msg.GetClientId() != "" {
+		c.mu.Lock()
+		c.waited = r.Msg
+		c.mu.Unlock()
 	}
 	timeout := time.After(time.Duration(r.Msg.GetTimeoutMs()) * time.Millisecond)
 	for {

@@ -1,10 +1,12 @@
 package appclient
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -18,8 +20,6 @@ const (
 	// longestPoll bounds the wait of one call for news. After that the App notices a controller
 	// that hangs.
 	longestPoll = 5 * time.Second
-	// drainLook is the interval of checks of the location while writes in flight do not end.
-	drainLook = 100 * time.Millisecond
 )
 
 // holdID names one request to hold writes. Attempts count from 1 in each upgrade.
@@ -82,31 +82,46 @@ func (a *App) followOnce(ctx context.Context, c controller, registered *time.Tim
 	return a.await(ctx, c, a.id, acked)
 }
 
-// await acknowledges a hold at a controller, and waits there for news. The id shows the controller
-// that the application is alive; empty: it need not know.
+// await waits at a controller for news, and acknowledges a hold there. The id shows the controller that
+// the application is alive; empty: it need not know.
 func (a *App) await(ctx context.Context, c controller, id string, acked *holdID) error {
 	loc := a.where()
-	poll := min(a.cfg.TTL/3, longestPoll)
 	asked := holdID{loc.GetUpgradeId(), loc.GetAttempt()}
-	// Acknowledge each hold once, and only when no write is in flight.
-	if loc.GetState() == pb.Location_HOLD && asked.upgrade != "" && *acked != asked {
-		drained, cancel := context.WithTimeout(ctx, drainLook)
-		err := a.drained(drained)
-		cancel()
-		if err != nil {
-			poll = time.Millisecond // the hold may be over; look soon
-		} else {
-			if err := a.ackHold(ctx, c, asked); err != nil {
-				return err
-			}
-			*acked = asked
-		}
+	// Acknowledge each hold once.
+	if loc.GetState() != pb.Location_HOLD || asked.upgrade == "" || *acked == asked {
+		return a.poll(ctx, c, id, loc.GetRevision())
 	}
+	// Wait for the writes in flight beside the call for news. If the process dies meanwhile, the call
+	// breaks, and the controller sees that it waits in vain.
+	polling, stop := context.WithCancel(ctx)
+	defer stop()
+	var ackErr error
+	var g sync.WaitGroup
+	g.Go(func() {
+		if a.drained(polling) != nil {
+			return // the next call of await waits again if it is still a hold
+		}
+		if ackErr = a.ackHold(ctx, c, asked); ackErr != nil {
+			stop()
+			return
+		}
+		*acked = asked
+	})
+	err := a.poll(polling, c, id, loc.GetRevision())
+	stop()
+	g.Wait()
+	return cmp.Or(ackErr, err)
+}
+
+// poll waits at a controller for a location that is newer than a revision. It ends without one after
+// longestPoll at most.
+func (a *App) poll(ctx context.Context, c controller, id string, revision int64) error {
+	poll := min(a.cfg.TTL/3, longestPoll)
 	// The controller answers after poll at the latest, so a later answer means that it hangs.
 	bounded, cancel := context.WithTimeout(ctx, poll+callTimeout)
 	defer cancel()
 	res, err := c.GetLocation(bounded, connect.NewRequest(&pb.GetLocationRequest{
-		Name: a.deployment(), ClientId: id, WaitRevision: loc.GetRevision(), TimeoutMs: int32(poll.Milliseconds()),
+		Name: a.deployment(), ClientId: id, WaitRevision: revision, TimeoutMs: int32(poll.Milliseconds()),
 	}))
 	if err != nil {
 		return err

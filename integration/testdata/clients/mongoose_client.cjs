@@ -20,9 +20,14 @@ Record.index({ n: 1 })
 
 async function connect () {
   const connection = await mongoose.createConnection(part.uri, { dbName: part.database, autoIndex: true, autoCreate: true }).asPromise()
-  const models = [connection.model('Account', Account, 'accounts'), connection.model('Entry', Entry), connection.model('Record', Record)]
-  for (const m of models) await m.init()
-  return [connection, ...models]
+  try {
+    const models = [connection.model('Account', Account, 'accounts'), connection.model('Entry', Entry), connection.model('Record', Record)]
+    for (const m of models) await m.init()
+    return [connection, ...models]
+  } catch (err) {
+    await connection.close() // or it keeps this process alive at the end
+    throw err
+  }
 }
 
 async function scan (Record) {

@@ -55,6 +55,13 @@ async function again (start) {
   }
 }
 
+// lost makes the driver run a transaction again if a statement of it found no router. The driver itself does so
+// only if it had a connection before.
+const lost = err => {
+  if (part.killed && err instanceof mongoose.mongo.MongoNetworkError) err.addErrorLabel('TransientTransactionError')
+  throw err
+}
+
 class Worker {
   constructor (number) { this.id = `${part.name}-${number}` }
 
@@ -64,12 +71,13 @@ class Worker {
     this.doing = 'count'
     want('count', (await Account.updateOne({ _id: this.id }, { $inc: { n: 1 } })).modifiedCount, 1)
     this.doing = 'transaction'
-    await connection.transaction(async session => {
+    const transfer = async session => {
       await Account.updateOne({ _id: random() }, { $inc: { money: -1 } }, { session })
       const to = await Account.findById(random()).session(session)
       await Account.updateOne({ _id: to._id }, { $inc: { money: 1 } }, { session })
       await Entry.create([{ _id: key + '-t', n, account: this.id }], { session })
-    })
+    }
+    await connection.transaction(session => transfer(session).catch(lost))
     this.doing = 'bulk write'
     const ops = [0, 1, 2, 3, 4].map(i => ({ insertOne: { document: { _id: `${key}-b${i}`, n, account: this.id } } }))
     ops.push({ updateOne: { filter: { _id: this.id + '-tally' }, update: { $inc: { n: 1 } }, upsert: true } })

@@ -9,7 +9,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"dbcontroller.dev/appclient"
-	"dbcontroller.dev/internal/proxy/message"
 	"dbcontroller.dev/internal/proxy/upstream"
 )
 
@@ -21,8 +20,8 @@ const (
 	mostAhead = 16 << 20
 	// mostAheadOfAll bounds them for all cursors.
 	mostAheadOfAll = 128 << 20
-	// batchAhead is the most that a server puts into one reply.
-	batchAhead = message.MaxMessage / 3
+	// batchAhead is the most that a server puts into one reply: the longest document and some room.
+	batchAhead = longestBody
 	// cursorsAtOnce bounds the cursors that are read at a time.
 	cursorsAtOnce = 4
 	// keptAhead is the time after which an unused rest is dropped. Servers end unused cursors after it, too.
@@ -94,6 +93,7 @@ func (r *rest) add(docs []bsoncore.Document, reserved int64, end bool) {
 	for _, d := range docs {
 		size += int64(len(d))
 	}
+	size = min(size, reserved) // what was not reserved cannot be given back
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.gone {

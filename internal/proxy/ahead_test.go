@@ -168,6 +168,33 @@ func TestCursorDuringASwitch(t *testing.T) {
 	}
 }
 
+// TestLargeBatch: a server fills a batch up to the largest document, and beyond 16,000,000 bytes.
+func TestLargeBatch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	w.at["v1"].on("find", func(command) bsoncore.Document { return batchOf7(t, "firstBatch", `{"_id":1}`, false) })
+	w.at["v1"].on("getMore", func(command) bsoncore.Document {
+		batch := bsoncore.NewArrayBuilder()
+		for id := range int32(4) {
+			filling := strings.Repeat("x", 4<<20-100)
+			batch.AppendDocument(bsoncore.NewDocumentBuilder().AppendInt32("_id", id+2).AppendString("filling", filling).Build())
+		}
+		cursor := bsoncore.NewDocumentBuilder().AppendArray("nextBatch", batch.Build()).AppendInt64("id", 0).AppendString("ns", "shop.orders").Build()
+		return bsoncore.NewDocumentBuilder().AppendDocument("cursor", cursor).AppendDouble("ok", 1).Build()
+	})
+	w.call(0, `{"find":"orders",`+session+`}`)
+	w.hold("v1", 1)
+	<-w.controllers.acks
+	w.open("v2", 2)
+	w.await(w.proxies[0])
+	if got := readAll(t, w); got != "2 3 4 5" {
+		t.Errorf("got %q", got)
+	}
+	if !w.proxies[0].ahead.TryAcquire(mostAheadOfAll) {
+		t.Error("memory is still reserved")
+	}
+}
+
 // TestSlowCursor: a switch waits for the rest of a cursor for the grace only, and the reply is not lost.
 func TestSlowCursor(t *testing.T) {
 	t.Parallel()

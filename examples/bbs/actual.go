@@ -2,7 +2,6 @@ package bbs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -35,8 +34,9 @@ type forms[G, C proto.Message] struct {
 	group   func(guid string, k converge.Key) G
 	request func(name string) proto.Message // any request that names a slot
 	cell    func(id string) C
-	seen    func(C, time.Time)
+	seen    func(c C, at time.Time, repURL string)
 	seenAt  func(C) (id string, at time.Time)
+	rep     func(C) (url string)
 }
 
 func newInstances[G, C proto.Message](store vrunner.Store, p processes, f forms[G, C]) instances[G, C] {
@@ -164,30 +164,6 @@ func bounded(reason string) string {
 	// A cut in the middle of a character would not be valid in a proto string.
 	const most = 1024
 	return strings.ToValidUTF8(reason[:min(len(reason), most)], "")
-}
-
-// report records that a cell is alive.
-func (in instances[G, C]) report(ctx context.Context, req interface {
-	proto.Message
-	GetCellId() string
-}) error {
-	now := time.Now()
-	// A cell reports often, so its record almost always exists: change first, insert as the
-	// exception.
-	_, err := in.cells.Change(ctx, req, func(c C) error {
-		in.forms.seen(c, now)
-		return nil
-	})
-	if !errors.Is(err, record.ErrNotFound) {
-		return err
-	}
-	// This is the cell's first report, so it has no record yet.
-	c := in.forms.cell(req.GetCellId())
-	in.forms.seen(c, now)
-	if _, err = in.cells.Insert(ctx, c); errors.Is(err, record.ErrExists) {
-		return nil // another report has inserted it just now
-	}
-	return err
 }
 
 // timeOf and millisOf convert between times and the milliseconds in messages; 0 is the zero time.

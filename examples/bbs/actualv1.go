@@ -26,8 +26,9 @@ func newInstancesV1(store vrunner.Store) instancesV1 {
 		},
 		request: func(name string) proto.Message { return &bbsv1.RetireActualLRPRequest{Name: name} },
 		cell:    func(id string) *bbsv1.Cell { return &bbsv1.Cell{CellId: id} },
-		seen:    func(c *bbsv1.Cell, at time.Time) { c.SeenMs = millisOf(at) },
+		seen:    func(c *bbsv1.Cell, at time.Time, rep string) { c.SeenMs, c.RepUrl = millisOf(at), rep },
 		seenAt:  func(c *bbsv1.Cell) (string, time.Time) { return c.CellId, timeOf(c.SeenMs) },
+		rep:     (*bbsv1.Cell).GetRepUrl,
 	})
 }
 

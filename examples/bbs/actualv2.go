@@ -26,8 +26,9 @@ func newInstancesV2(store vrunner.Store) instancesV2 {
 		},
 		request: func(name string) proto.Message { return &bbsv2.RetireActualLRPRequest{Name: name} },
 		cell:    func(id string) *bbsv2.Cell { return &bbsv2.Cell{CellId: id} },
-		seen:    func(c *bbsv2.Cell, at time.Time) { c.SeenMs = millisOf(at) },
+		seen:    func(c *bbsv2.Cell, at time.Time, rep string) { c.SeenMs, c.RepUrl = millisOf(at), rep },
 		seenAt:  func(c *bbsv2.Cell) (string, time.Time) { return c.CellId, timeOf(c.SeenMs) },
+		rep:     (*bbsv2.Cell).GetRepUrl,
 	})
 }
 

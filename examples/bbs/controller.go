@@ -10,13 +10,11 @@ import (
 
 	"dbcontroller.dev/apiversion"
 	"dbcontroller.dev/examples/bbs/converge"
+	"dbcontroller.dev/examples/bbs/outbound"
+	"dbcontroller.dev/examples/bbs/task"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/vrunner"
 )
-
-// cellTimeout is the silence after which a cell counts as lost. It must exceed the time for which a
-// switch holds writes: a held report would otherwise cost a healthy cell its instances.
-const cellTimeout = 15 * time.Second
 
 // ControllerV1 returns the reconciler of v1. It starts, replaces and retires instances as package
 // converge decides: on each change, and for all processes after each period of length every.
@@ -27,6 +25,15 @@ func ControllerV1(v1 vrunner.Store, every time.Duration) vrunner.Controller {
 // ControllerV2 returns the reconciler of v2, which also decides on definitions.
 func ControllerV2(v2 vrunner.Store, every time.Duration) vrunner.Controller {
 	return newReconciler(newInstancesV2(v2), every).controller()
+}
+
+// TasksV1 returns the controller of v1's tasks, and TasksV2 that of v2's.
+func TasksV1(v1 vrunner.Store, cfg task.Config) vrunner.Controller {
+	return task.ControllerV1(v1, newInstancesV1(v1), cfg)
+}
+
+func TasksV2(v2 vrunner.Store, cfg task.Config) vrunner.Controller {
+	return task.ControllerV2(v2, newInstancesV2(v2), cfg)
 }
 
 // processes reads the desired state of processes from one version's data.
@@ -45,10 +52,11 @@ type processes struct {
 type reconciler[G, C proto.Message] struct {
 	in    instances[G, C]
 	every time.Duration
+	stops *outbound.Calls // to cells, during a run; nil: none
 }
 
 func newReconciler[G, C proto.Message](in instances[G, C], every time.Duration) reconciler[G, C] {
-	return reconciler[G, C]{in, every}
+	return reconciler[G, C]{in: in, every: every}
 }
 
 func (r reconciler[G, C]) controller() vrunner.Controller {
@@ -64,6 +72,8 @@ func (r reconciler[G, C]) run(ctx context.Context) error {
 		return err
 	}
 	defer changes.Close()
+	r.stops = outbound.NewCalls(ctx, maxStops)
+	defer r.stops.Wait() // they end with ctx, or by their own limit
 	// The subscription opened before the first full check, so no change is lost in between.
 	for {
 		again := time.Now().Add(r.every)
@@ -90,10 +100,11 @@ func (r reconciler[G, C]) follow(ctx context.Context, changes vrunner.Subscripti
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		case err == nil: // also at the deadline: a full check asks no cell to stop an instance
 		// Lost changes are covered by the full check that follows.
 		case bounded.Err() != nil, errors.Is(err, vrunner.ErrLost):
 			return nil
-		case err != nil:
+		default:
 			return err
 		}
 		// One batch often holds several changes of a process, for which one look is enough.
@@ -113,6 +124,10 @@ func (r reconciler[G, C]) follow(ctx context.Context, changes vrunner.Subscripti
 				return err
 			}
 		}
+		// Changes that never end must not keep it from the full check.
+		if bounded.Err() != nil {
+			return nil
+		}
 	}
 }
 
@@ -120,7 +135,7 @@ func (r reconciler[G, C]) follow(ctx context.Context, changes vrunner.Subscripti
 // they are already as desired. An unreadable record stops its own process only. all then still
 // checks the others, and its error matches apiversion.ErrStored.
 func (r reconciler[G, C]) all(ctx context.Context) error {
-	lost, err := r.lost(ctx)
+	lost, err := r.in.Lost(ctx)
 	if err != nil {
 		return err
 	}
@@ -197,6 +212,10 @@ func (r reconciler[G, C]) one(ctx context.Context, guid string, lost map[string]
 	}); err != nil {
 		return err
 	}
+	for _, s := range p.Slots {
+		r.stop(guid, s.Instance)
+		r.stop(guid, s.Evacuating)
+	}
 	for _, a := range converge.Decide(p, time.Now()) {
 		var err error
 		switch a.Op {
@@ -217,6 +236,22 @@ func (r reconciler[G, C]) one(ctx context.Context, guid string, lost map[string]
 		}
 	}
 	return nil
+}
+
+// maxStops bounds the calls to cells at the same time. A cell that gets no call polls.
+const maxStops = 16
+
+// stop asks the cell of an instance that is to stop. Each change of the process brings its instances
+// here, also the one that marks the instance. The cell removes the instance by an ordinary report.
+func (r reconciler[G, C]) stop(guid string, i *converge.Instance) {
+	if r.stops == nil || i == nil || !i.Retire || !i.OnCell() {
+		return
+	}
+	r.stops.Go(i.GUID, func(ctx context.Context) {
+		if url, err := r.in.RepURL(ctx, i.Cell); err == nil && url != "" {
+			_ = outbound.StopInstance(ctx, url, guid, i.GUID) // if it is lost, the cell finds the mark when it polls
+		}
+	})
 }
 
 // overtaken reports whether an action failed because another writer was faster.
@@ -244,22 +279,6 @@ func (r reconciler[G, C]) put(ctx context.Context, guid string, a converge.Actio
 		return nil
 	})
 	return err
-}
-
-// lost returns the cells whose last report is older than cellTimeout. A cell without any report is
-// not lost.
-func (r reconciler[G, C]) lost(ctx context.Context) (map[string]bool, error) {
-	out := map[string]bool{}
-	return out, eachRecord(ctx, r.in.store, KindCells, "", func(rec record.Record) error {
-		c, err := r.in.cells.Decode(rec)
-		if err != nil {
-			return err
-		}
-		if id, at := r.in.forms.seenAt(c); time.Since(at) > cellTimeout {
-			out[id] = true
-		}
-		return nil
-	})
 }
 
 // eachRecord calls f for the records of a kind whose names start with prefix.

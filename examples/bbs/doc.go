@@ -9,11 +9,13 @@
 //
 //	v1  desired_lrps     <guid>       {..., definition_id, definition: {...}}
 //	    actual_lrps      processes/<guid>/instances/<index>[@<id>]  {definition_id, instance: {state, cell_id, ...}, evacuating: {...}}
-//	    cells            <cell>       {seen_ms}
+//	    cells            <cell>       {seen_ms, rep_url}
+//	    tasks            <guid>       {state, cell_id, ...}
 //	v2  lrp_deployments  <guid>       {..., active_definition_id, healthy_definition_id, former_definition_ids}
 //	    definitions      <guid>/<id>  {process_guid, definition_id, definition: {...}}
 //	    actual_lrps      as in v1, always with definition_id
 //	    cells            as in v1
+//	    tasks            as in v1, by a lens (package task)
 //
 // A group is a set of records that are migrated together. All records of a process are one group,
 // including its instances, because they tell which definitions are still in use and which one was
@@ -36,6 +38,11 @@
 // Cells are ordinary clients of the API (package cell simulates them). A cell owns the instances
 // that carry its guid and stops all others. A process has at most 100 instances.
 //
+// If an instance is to stop, the reconciler also calls the stop endpoint that its cell reports
+// (package outbound), so that the cell need not poll first. The mark in the record decides: if the
+// call is lost, the cell stops the instance at its next poll. Package task has tasks, which run once,
+// with their own controller.
+//
 // A request about an instance may leave out the definition. It then means the active one, or another
 // one if that has no instance at the index (actualname.go). So clients that know guid and index only
 // work as before. Over v1 data, an update with a definition replaces the definition that was there.
@@ -57,7 +64,10 @@
 // It is not for users and may change with any version.
 package bbs
 
-import "dbcontroller.dev/transform"
+import (
+	"dbcontroller.dev/examples/bbs/task"
+	"dbcontroller.dev/transform"
+)
 
 // Service is the name under which the transformers are registered.
 const Service = "bbs.example.com"
@@ -75,6 +85,7 @@ const (
 	KindDefinitions = "definitions"     // v2
 	KindActualLRPs  = "actual_lrps"     // both
 	KindCells       = "cells"           // both
+	KindTasks       = task.Kind         // both
 )
 
 // Register adds the transformers between v1 and v2.

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/examples/bbs/task"
 	"dbcontroller.dev/resource"
 	"dbcontroller.dev/vrunner"
 )
@@ -17,6 +18,7 @@ func StackV1(v1, v2 vrunner.Store, opts ...connect.HandlerOption) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(NativeV1(v1, opts...))
 	mux.Handle(ActualsV1(v1, opts...))
+	mux.Handle(task.NativeV1(v1, opts...))
 	if v2 != nil {
 		for _, native := range nativesV2 {
 			// v2's data belong to the sync until the flip. A client's write would be lost or
@@ -28,12 +30,13 @@ func StackV1(v1, v2 vrunner.Store, opts ...connect.HandlerOption) http.Handler {
 	return mux
 }
 
-var nativesV2 = []func(vrunner.Store, ...connect.HandlerOption) (string, http.Handler){NativeV2, ActualsV2}
+var nativesV2 = []func(vrunner.Store, ...connect.HandlerOption) (string, http.Handler){NativeV2, ActualsV2, task.NativeV2}
 
-const v1Active = "v1 is the active version: write through bbs.v1.DesiredLRPService and bbs.v1.ActualLRPService until the upgrade to v2 has completed"
+const v1Active = "v1 is the active version: write through bbs.v1.DesiredLRPService, bbs.v1.ActualLRPService and bbs.v1.TaskService until the upgrade to v2 has completed"
 
 // StackV2 serves both API versions over v2 data while v2 is active. v1 requests go through v2's
-// handlers, so v2 fields that v1 does not know are kept.
+// handlers, so v2 fields that v1 does not know are kept. Those of tasks go through v1's handlers over
+// an adapted store.
 func StackV2(v2 vrunner.Store, opts ...connect.HandlerOption) http.Handler {
 	return AuditedV2(v2, nil, opts...)
 }
@@ -51,11 +54,11 @@ func Usage(cfg apiversion.UsageConfig) *apiversion.Usage {
 
 // ServicesV1 returns v1's services, and ServicesV2 those of v2.
 func ServicesV1() []protoreflect.ServiceDescriptor {
-	return []protoreflect.ServiceDescriptor{serviceV1, actualServiceV1}
+	return []protoreflect.ServiceDescriptor{serviceV1, actualServiceV1, task.ServiceV1}
 }
 
 func ServicesV2() []protoreflect.ServiceDescriptor {
-	return []protoreflect.ServiceDescriptor{serviceV2, actualServiceV2}
+	return []protoreflect.ServiceDescriptor{serviceV2, actualServiceV2, task.ServiceV2}
 }
 
 // Services returns the services of both versions.

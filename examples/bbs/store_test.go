@@ -21,8 +21,8 @@ func TestMain(m *testing.M) { mongotest.Main(m) }
 
 // The kinds of each version.
 var (
-	kindsV1 = []string{KindDesiredLRPs, KindActualLRPs, KindCells}
-	kindsV2 = []string{KindDeployments, KindDefinitions, KindActualLRPs, KindCells}
+	kindsV1 = []string{KindDesiredLRPs, KindActualLRPs, KindCells, KindTasks}
+	kindsV2 = []string{KindDeployments, KindDefinitions, KindActualLRPs, KindCells, KindTasks}
 )
 
 // api are clients of one stack.

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"dbcontroller.dev/examples/bbs/task"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 )
@@ -49,7 +50,7 @@ func Specs() []transform.Spec {
 		// Each way also for the order of the fields: what nobody has changed comes back as
 		// the same bytes, which is how the two sides are compared.
 		UpNeedsHave: true, DownNeedsHave: true,
-	}, cellSpec()}
+	}, cellSpec(), task.Spec()}
 }
 
 func definitionKey(guid, id string) string { return guid + "/" + id }

@@ -153,7 +153,7 @@ func TestV1(t *testing.T) {
 				sampletest.WantCode(t, err, connect.CodeNotFound)
 				_, err = a.v1.DeleteDesiredLRP(ctx, connect.NewRequest(&bbsv1.DeleteDesiredLRPRequest{ProcessGuid: "p"}))
 				sampletest.WantCode(t, err, connect.CodeNotFound)
-				for _, kind := range slices.DeleteFunc(slices.Collect(maps.Keys(s.Tokens)), func(kind string) bool { return kind == KindActualLRPs || kind == KindCells }) {
+				for _, kind := range slices.DeleteFunc(slices.Collect(maps.Keys(s.Tokens)), func(kind string) bool { return kind == KindActualLRPs || kind == KindCells || kind == KindTasks }) {
 					if n := len(s.All(t, kind)); n != 1 {
 						t.Errorf("%d records of %s are left, want that of p2", n, kind)
 					}

@@ -7,6 +7,9 @@
 // while, each desired instance runs on exactly one cell. Census checks that against the cells' own
 // data. Begin to read at Cell.
 //
+// A cell also runs tasks, and Handler is its stop endpoint: the service asks it to stop an instance
+// or a task, and need not wait for the next poll.
+//
 // It is not for users and may change with any version.
 package cell
 
@@ -36,8 +39,10 @@ type Config struct {
 	ID        string
 	Instances bbsv1connect.ActualLRPServiceClient
 	Processes bbsv1connect.DesiredLRPServiceClient
-	Every     time.Duration // interval between two polls
-	Room      int           // most instances at a time
+	Tasks     bbsv1connect.TaskServiceClient // nil: the cell runs no tasks
+	Every     time.Duration                  // interval between two polls
+	Room      int                            // most instances at a time, and most tasks
+	RepURL    string                         // where clients reach Handler; empty: nobody serves it
 }
 
 // Cell is one simulated cell. Its methods may be called concurrently.
@@ -46,6 +51,8 @@ type Cell struct {
 
 	mu         sync.Mutex
 	runs       map[string]Container // key: name of the index and guid of the instance
+	tasks      map[string]*work     // by guid
+	wake       chan struct{}        // makes Run poll at once
 	starts     int
 	evacuating bool
 	empty      chan struct{}
@@ -61,7 +68,7 @@ type Container struct {
 
 // New returns a cell that runs nothing yet.
 func New(cfg Config) *Cell {
-	return &Cell{cfg: cfg, runs: map[string]Container{}, empty: make(chan struct{})}
+	return &Cell{cfg: cfg, runs: map[string]Container{}, tasks: map[string]*work{}, wake: make(chan struct{}, 1), empty: make(chan struct{})}
 }
 
 // Run polls until ctx ends. The end simulates a crash: all instances end, and the service gets no
@@ -74,6 +81,7 @@ func (c *Cell) Run(ctx context.Context) {
 		defer c.mu.Unlock()
 		// A crash ends the instances. After a restart the cell must report them as crashed.
 		clear(c.runs)
+		clear(c.tasks)
 	}()
 	for ctx.Err() == nil {
 		err := c.look(ctx)
@@ -86,6 +94,7 @@ func (c *Cell) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
+		case <-c.wake:
 		}
 	}
 }
@@ -135,7 +144,7 @@ func (c *Cell) Trouble() error {
 // look does all outstanding work once.
 func (c *Cell) look(ctx context.Context) error {
 	// Without a regular report the service takes the cell for lost.
-	if _, err := c.cfg.Instances.ReportCell(ctx, connect.NewRequest(&bbsv1.ReportCellRequest{CellId: c.cfg.ID})); err != nil {
+	if _, err := c.cfg.Instances.ReportCell(ctx, connect.NewRequest(&bbsv1.ReportCellRequest{CellId: c.cfg.ID, RepUrl: c.cfg.RepURL})); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
 	groups, err := c.groups(ctx)
@@ -155,6 +164,9 @@ func (c *Cell) look(ctx context.Context) error {
 		if g.Instance.GetState() == string(converge.Unclaimed) && c.hasRoom() {
 			errs = append(errs, c.take(ctx, g))
 		}
+	}
+	if c.cfg.Tasks != nil {
+		errs = append(errs, c.lookAtTasks(ctx))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -225,6 +237,13 @@ func (c *Cell) tend(ctx context.Context, g *bbsv1.ActualLRPGroup, i *bbsv1.Actua
 	c.mu.Unlock()
 	var err error
 	switch {
+	// The container stops first: a removed instance must not run on. The stop endpoint may have
+	// stopped it already.
+	case i.Retire:
+		c.stop(indexName(g), i.InstanceGuid)
+		_, err = c.cfg.Instances.RemoveActualLRP(ctx, connect.NewRequest(&bbsv1.RemoveActualLRPRequest{
+			Name: g.Name, InstanceGuid: i.InstanceGuid, CellId: c.cfg.ID, DefinitionId: definitionOf(g),
+		}))
 	case !known && i.State == string(converge.Claimed):
 		// The response to the claim was lost, or the start failed.
 		_, err = c.cfg.Instances.RemoveActualLRP(ctx, connect.NewRequest(&bbsv1.RemoveActualLRPRequest{
@@ -234,12 +253,6 @@ func (c *Cell) tend(ctx context.Context, g *bbsv1.ActualLRPGroup, i *bbsv1.Actua
 		// The cell crashed after it had started the instance.
 		_, err = c.cfg.Instances.CrashActualLRP(ctx, connect.NewRequest(&bbsv1.CrashActualLRPRequest{
 			Name: g.Name, InstanceGuid: i.InstanceGuid, CellId: c.cfg.ID, DefinitionId: definitionOf(g), CrashReason: "the cell does not run it",
-		}))
-	// The container stops first: a removed instance must not run on.
-	case i.Retire:
-		c.stop(indexName(g), i.InstanceGuid)
-		_, err = c.cfg.Instances.RemoveActualLRP(ctx, connect.NewRequest(&bbsv1.RemoveActualLRPRequest{
-			Name: g.Name, InstanceGuid: i.InstanceGuid, CellId: c.cfg.ID, DefinitionId: definitionOf(g),
 		}))
 	case i.State == string(converge.Claimed):
 		err = c.start(ctx, runs)

@@ -1783,10 +1783,12 @@ func (x *ActualLRP) GetGivenUp() bool {
 
 // Cell is a machine that runs instances, as it was last heard of.
 type Cell struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	CellId        string                 `protobuf:"bytes,1,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
-	Revision      int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
-	SeenMs        int64                  `protobuf:"varint,3,opt,name=seen_ms,json=seenMs,proto3" json:"seen_ms,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	CellId   string                 `protobuf:"bytes,1,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	Revision int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	SeenMs   int64                  `protobuf:"varint,3,opt,name=seen_ms,json=seenMs,proto3" json:"seen_ms,omitempty"`
+	// Where the cell serves its stop endpoint, an http or https URL. Empty: it has none.
+	RepUrl        string `protobuf:"bytes,4,opt,name=rep_url,json=repUrl,proto3" json:"rep_url,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1842,9 +1844,19 @@ func (x *Cell) GetSeenMs() int64 {
 	return 0
 }
 
+func (x *Cell) GetRepUrl() string {
+	if x != nil {
+		return x.RepUrl
+	}
+	return ""
+}
+
 type ReportCellRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	CellId        string                 `protobuf:"bytes,1,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	CellId string                 `protobuf:"bytes,1,opt,name=cell_id,json=cellId,proto3" json:"cell_id,omitempty"`
+	// Where the service can ask the cell to stop an instance or a task at once, an http or https URL.
+	// Empty: the cell has no such endpoint, and finds out when it polls.
+	RepUrl        string `protobuf:"bytes,2,opt,name=rep_url,json=repUrl,proto3" json:"rep_url,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1882,6 +1894,13 @@ func (*ReportCellRequest) Descriptor() ([]byte, []int) {
 func (x *ReportCellRequest) GetCellId() string {
 	if x != nil {
 		return x.CellId
+	}
+	return ""
+}
+
+func (x *ReportCellRequest) GetRepUrl() string {
+	if x != nil {
+		return x.RepUrl
 	}
 	return ""
 }
@@ -2920,13 +2939,15 @@ const file_bbs_v1_bbs_proto_rawDesc = "" +
 	"\x0fplacement_error\x18\n" +
 	" \x01(\tR\x0eplacementError\x12\x16\n" +
 	"\x06retire\x18\v \x01(\bR\x06retire\x12\x19\n" +
-	"\bgiven_up\x18\f \x01(\bR\agivenUp\"T\n" +
+	"\bgiven_up\x18\f \x01(\bR\agivenUp\"m\n" +
 	"\x04Cell\x12\x17\n" +
 	"\acell_id\x18\x01 \x01(\tR\x06cellId\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x17\n" +
-	"\aseen_ms\x18\x03 \x01(\x03R\x06seenMs\",\n" +
+	"\aseen_ms\x18\x03 \x01(\x03R\x06seenMs\x12\x17\n" +
+	"\arep_url\x18\x04 \x01(\tR\x06repUrl\"E\n" +
 	"\x11ReportCellRequest\x12\x17\n" +
-	"\acell_id\x18\x01 \x01(\tR\x06cellId\"\x14\n" +
+	"\acell_id\x18\x01 \x01(\tR\x06cellId\x12\x17\n" +
+	"\arep_url\x18\x02 \x01(\tR\x06repUrl\"\x14\n" +
 	"\x12ReportCellResponse\"\x8c\x01\n" +
 	"\x18GetActualLRPGroupRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +

@@ -314,7 +314,7 @@ func fences(d upgradestate.Deployment) map[string]string {
 		switch k.Kind {
 		case bbs.KindDesiredLRPs:
 			out["bbs"] = k.Fence
-		case bbs.KindActualLRPs, bbs.KindCells: // same as the processes
+		case bbs.KindActualLRPs, bbs.KindCells, bbs.KindTasks: // same as the processes
 		default:
 			out[k.Kind] = k.Fence
 		}

@@ -42,7 +42,7 @@ func TestRulesOfBBS(t *testing.T) {
 	defer cancel()
 	b := &ruled{system: newSystem(ctx, t, settings{kinds: "[]", copy: "{auto: true, workers: 2}"})}
 	b.controller("controller", breakPoint{}).ready(ctx)
-	server := spawn(t, "server", command(t, roleServer, nil, b.part(part{ID: "server", Flags: []string{"--converge=250ms"}}))).ready(ctx)
+	server := spawn(t, "server", command(t, roleServer, nil, b.part(part{ID: "server", Flags: []string{"--converge=500ms"}}))).ready(ctx)
 	b.address, _ = server.addresses()
 
 	var active atomic.Value
@@ -160,7 +160,7 @@ func neverStarts(s *script) {
 	s.crash["two@0"] = true
 	s.roll("two")
 	crashes := func(n int32) {
-		s.until(fmt.Sprint(n, " crashes"), func() (bool, string) {
+		s.until(fmt.Sprint(n, " crashes"), func(string) (bool, string) {
 			i := s.seen["two@0"].GetInstance()
 			return i.GetCrashCount() >= n && !i.GetGivenUp(), ""
 		})
@@ -288,7 +288,7 @@ func tasksAcross(s *script) {
 		do("StartTask", &bbsv1.CompleteTaskRequest{TaskGuid: guid, CellId: s.cell})
 	}
 	do("CompleteTask", &bbsv1.CompleteTaskRequest{TaskGuid: posted, CellId: s.cell, Result: "42"})
-	s.until("its callback has refused it", func() (bool, string) {
+	s.until("its callback has refused it", func(string) (bool, string) {
 		res, err := ask[bbsv1.GetTaskResponse](s, "TaskService", "GetTask", &bbsv1.GetTaskRequest{TaskGuid: posted})
 		s.check(err)
 		return res.GetTask().GetCallbackAttempts() > 0, ""
@@ -297,7 +297,7 @@ func tasksAcross(s *script) {
 	report()
 	do("CompleteTask", &bbsv1.CompleteTaskRequest{TaskGuid: runs, CellId: s.cell, Result: "43"})
 	do("CancelTask", &bbsv1.CompleteTaskRequest{TaskGuid: cancelled})
-	s.until("its cell is asked to stop it", func() (bool, string) {
+	s.until("its cell is asked to stop it", func(string) (bool, string) {
 		select {
 		case guid := <-stopped:
 			return guid == cancelled, guid
@@ -311,7 +311,7 @@ func tasksAcross(s *script) {
 		}
 	}
 	refusing.Store(0)
-	s.until("all callbacks have succeeded", func() (bool, string) {
+	s.until("all callbacks have succeeded", func(string) (bool, string) {
 		all := state(posted) + " " + state(runs) + " " + state(cancelled)
 		return all == "not_found not_found not_found", all
 	})

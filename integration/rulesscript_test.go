@@ -128,12 +128,12 @@ func (s *script) remove() {
 }
 
 // until waits for a condition, and has the cells do their work meanwhile.
-func (s *script) until(what string, ok func() (bool, string)) {
+func (s *script) until(what string, ok func(state string) (bool, string)) {
 	s.b.t.Helper()
 	limit, last := time.Now().Add(2*time.Minute), ""
 	for {
 		state := s.tend()
-		reached, now := ok()
+		reached, now := ok(state)
 		if reached {
 			return
 		}
@@ -141,20 +141,20 @@ func (s *script) until(what string, ok func() (bool, string)) {
 		if time.Now().After(limit) || s.ctx.Err() != nil {
 			s.fail("%s: it is %s", what, last)
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(200 * time.Millisecond)
 	}
 }
 
 // await waits for a state of all instances.
 func (s *script) await(state string) {
 	s.b.t.Helper()
-	s.until("want "+state, func() (bool, string) { return s.tend() == state, "" })
+	s.until("want "+state, func(now string) (bool, string) { return now == state, "" })
 }
 
 // awaitV2 waits for a state of the process in v2.
 func (s *script) awaitV2(what string, ok func(*bbsv2.LRPDeployment) bool) {
 	s.b.t.Helper()
-	s.until(what, func() (bool, string) {
+	s.until(what, func(string) (bool, string) {
 		res, err := s.v2().GetLRPDeployment(s.ctx, connect.NewRequest(&bbsv2.GetLRPDeploymentRequest{ProcessGuid: s.guid}))
 		if err != nil {
 			return false, err.Error()
@@ -244,7 +244,7 @@ func (s *script) ends(method, key string) {
 // another waits until a definition runs again at an index, as another instance.
 func (s *script) another(key, before string) {
 	s.b.t.Helper()
-	s.until("it runs again", func() (bool, string) {
+	s.until("it runs again", func(string) (bool, string) {
 		g := s.seen[key]
 		return g.GetInstance().GetState() == string(converge.Running) && g.GetInstance().GetInstanceGuid() != before, fmt.Sprint("before it was ", before)
 	})

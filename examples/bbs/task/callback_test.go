@@ -18,7 +18,9 @@ func TestCallback(t *testing.T) {
 	both(t, func(t *testing.T, w *world) {
 		elsewhere := receive(t, answering(200))
 		r := receive(t, answering(500), answering(404),
-			func(w http.ResponseWriter, req *http.Request) { http.Redirect(w, req, elsewhere.url, http.StatusTemporaryRedirect) },
+			func(w http.ResponseWriter, req *http.Request) {
+				http.Redirect(w, req, elsewhere.url, http.StatusTemporaryRedirect)
+			},
 			func(w http.ResponseWriter, req *http.Request) { panic(http.ErrAbortHandler) },
 			func(w http.ResponseWriter, req *http.Request) {
 				chunk := make([]byte, 1<<20)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -51,7 +52,8 @@ func TestCallback(t *testing.T) {
 	})
 }
 
-// TestCallbackTimesOut: an answer that never comes is no answer.
+// TestCallbackTimesOut: an answer that never comes is no answer. Here and below, a busy machine may
+// time out further posts.
 func TestCallbackTimesOut(t *testing.T) {
 	both(t, func(t *testing.T, w *world) {
 		cfg := quick
@@ -60,7 +62,7 @@ func TestCallbackTimesOut(t *testing.T) {
 		w.run(cfg)
 		w.completed("g", r.url)
 		w.await("posted", "g", gone)
-		if n := len(r.posts()); n != 2 {
+		if n := len(r.posts()); n < 2 {
 			t.Errorf("%d posts", n)
 		}
 	})
@@ -90,7 +92,7 @@ func TestCallbackAfterACrash(t *testing.T) {
 		}
 		w.run(cfg)
 		w.await("posted again", "g", gone)
-		if n := len(r.posts()); n != 2 {
+		if n := len(r.posts()); n < 2 {
 			t.Errorf("%d posts", n)
 		}
 	})
@@ -100,7 +102,7 @@ func TestCallbackAfterACrash(t *testing.T) {
 func TestCallbackExpires(t *testing.T) {
 	both(t, func(t *testing.T, w *world) {
 		cfg := quick
-		cfg.ExpireCompleted = 500 * time.Millisecond
+		cfg.ExpireCompleted = 3 * time.Second
 		r := receive(t, answering(503))
 		w.run(cfg)
 		w.completed("g", r.url)
@@ -152,7 +154,7 @@ func TestSuccessThatIsNotStored(t *testing.T) {
 		w.run(cfg)
 		w.completed("g", r.url)
 		w.await("posted again", "g", gone)
-		if n := len(r.posts()); n != 2 {
+		if n := len(r.posts()); n < 2 {
 			t.Errorf("%d posts", n)
 		}
 	})
@@ -186,25 +188,27 @@ func TestTwoLeaders(t *testing.T) {
 func TestCallbacksAreBounded(t *testing.T) {
 	both(t, func(t *testing.T, w *world) {
 		var now, most atomic.Int64
-		release := make(chan struct{})
+		hanging := make(chan struct{})
+		release := sync.OnceFunc(func() { close(hanging) })
 		r := receive(t, func(http.ResponseWriter, *http.Request) {
 			n := now.Add(1)
 			defer now.Add(-1)
 			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 			}
-			<-release
+			<-hanging
 		})
 		cfg := quick
 		cfg.ExpirePending = 300 * time.Millisecond
-		w.run(cfg)
+		t.Cleanup(release) // the receiver closes after its handlers have ended
 		for i := range 3 * maxCalls {
 			w.completed(fmt.Sprint("g", i), r.url)
 		}
+		w.run(cfg)
 		w.desire("pending", "")
 		w.await("given up meanwhile", "pending", func(t *bbsv1.Task) bool {
 			return t.GetState() == string(Completed) && t.GetFailed() && t.GetFailureReason() == notStarted
 		})
-		close(release)
+		release()
 		for i := range 3 * maxCalls {
 			w.await("posted", fmt.Sprint("g", i), gone)
 		}

@@ -32,6 +32,7 @@ const (
 type rest struct {
 	cursor  cursor
 	more    bsoncore.Document // the command that reads on, with the names of the place
+	by      *ordered          // of the query and how far its client has come; nil: it cannot go on elsewhere. Whoever reads has it
 	release func(int64)       // gives memory back
 	reading chan struct{}     // has an element while a command reads with the cursor
 
@@ -146,8 +147,9 @@ func (r *rest) discard() {
 }
 
 // expect prepares a cursor of a command to be read ahead. Streams and other cursors that wait for news have no
-// end.
-func (p *Proxy) expect(c command, id int64, one *cursor) {
+// end. by is the query that this one goes on with; nil: it is a new one.
+func (p *Proxy) expect(c command, reply bsoncore.Document, by *ordered, one *cursor) {
+	id := cursorOf(reply)
 	if id == 0 || one.watches || one.moves == nil {
 		return
 	}
@@ -162,7 +164,10 @@ func (p *Proxy) expect(c command, id int64, one *cursor) {
 		return
 	}
 	one.user = c.user
-	one.rest = &rest{cursor: *one, more: more, release: p.ahead.Release, reading: make(chan struct{}, 1)}
+	if by == nil {
+		by = orderOf(c)
+	}
+	one.rest = &rest{cursor: *one, more: more, by: by.delivered(reply), release: p.ahead.Release, reading: make(chan struct{}, 1)}
 }
 
 // readAhead reads a cursor to its end. It returns false if that was not possible. What it has read by then
@@ -277,13 +282,14 @@ func (p *Proxy) next(c command, id int64, r *rest) bsoncore.Document {
 	if !ok {
 		return nil
 	}
+	if len(docs) > 0 {
+		r.by = r.by.after(int64(len(docs)), docs[len(docs)-1])
+	}
 	if end {
 		p.cursors.drop(c.user, id)
 		id = 0
 	}
-	b := bsoncore.NewDocumentBuilder().AppendArray("nextBatch", array(docs)).AppendInt64("id", id).
-		AppendString("ns", c.database+"."+c.collection).Build()
-	return bsoncore.NewDocumentBuilder().AppendDocument("cursor", b).AppendDouble("ok", 1).Build()
+	return bsoncore.NewDocumentBuilder().AppendDocument("cursor", c.batch(docs, id)).AppendDouble("ok", 1).Build()
 }
 
 // rests returns what belongs to the open cursors of a place.

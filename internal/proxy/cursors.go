@@ -12,6 +12,7 @@ import (
 
 // cursor is an open cursor of a client: the server that has it, and the names in its replies.
 type cursor struct {
+	id       int64 // at its server. Its client has another one if a query went on at another place
 	user     *user // who opened it
 	cluster  *upstream.Cluster
 	server   address.Address
@@ -66,6 +67,9 @@ func (c *cursors) keep(id int64, one cursor) {
 	if c.open == nil {
 		c.open = map[owned]cursor{}
 	}
+	if one.id == 0 {
+		one.id = id
+	}
 	one.used = time.Now()
 	c.open[owned{one.user, id}] = one
 	if len(c.open) > mostCursors {
@@ -96,6 +100,18 @@ func (c *cursors) get(u *user, id int64) (cursor, bool) {
 	defer c.mu.Unlock()
 	one, ok := c.open[owned{u, id}]
 	return one, ok
+}
+
+// rename gives a cursor the id that its client knows. It returns false if it is not known.
+func (c *cursors) rename(u *user, id, to int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one, ok := c.open[owned{u, id}]
+	if ok {
+		delete(c.open, owned{u, id})
+		c.open[owned{u, to}] = one
+	}
+	return ok
 }
 
 func (c *cursors) drop(u *user, id int64) {

@@ -11,6 +11,7 @@
 //   - hello answers as a router, so drivers use sessions, transactions and retryable writes.
 //   - A transaction stays at one place. One that is open when a switch holds writes may end for a
 //     moment; then it is aborted with TransientTransactionError, which drivers repeat.
-//   - A cursor stays at its server. If the data moves, its rest fails.
+//   - A cursor stays at its server. Before the data moves, the proxy reads its rest, up to a bound. A longer
+//     query by _id goes on at the next place, and any other one fails.
 //   - Collections that no deployment names are in the cluster Config.Upstream and do not move.
 package proxy

@@ -2,17 +2,24 @@ package proxy
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"dbcontroller.dev/internal/proxy/message"
 	"dbcontroller.dev/internal/proxy/names"
 	"dbcontroller.dev/internal/proxy/upstream"
 )
 
 // read serves a read of a collection that moves.
 func (p *Proxy) read(ctx context.Context, d *deployed, c command) bsoncore.Document {
+	return p.query(ctx, d, c, nil)
+}
+
+// query is read for a query that may be the rest of another one, by.
+func (p *Proxy) query(ctx context.Context, d *deployed, c command, by *ordered) bsoncore.Document {
 	want, ok := upstream.WantOf(c.preference)
 	if !ok {
 		return failure(codeInvalidReadPrefers, "invalid $readPreference")
@@ -57,7 +64,7 @@ func (p *Proxy) read(ctx context.Context, d *deployed, c command) bsoncore.Docum
 			cluster: at.cluster, server: server.address, names: &at.names, moves: d, epoch: at.epoch, revision: at.revision,
 			watches: watches, hides: at.hides,
 		}
-		p.expect(c, opened, &one)
+		p.expect(c, got, by, &one)
 		p.keepCursor(c, got, one)
 		// Another proxy may have acknowledged a write at the next place before this read began.
 		failed := slices.Contains(movedCodes, codeOf(got))
@@ -71,7 +78,7 @@ func (p *Proxy) read(ctx context.Context, d *deployed, c command) bsoncore.Docum
 			return again
 		}
 		// The hold may have been acknowledged before this cursor was known. Ask once more, after it is.
-		if held, _ := d.app.Holding(); held && one.rest != nil && !p.readAhead(ctx, one.rest) {
+		if held, _ := d.app.Holding(); held && one.rest != nil && one.rest.by == nil && !p.readAhead(ctx, one.rest) {
 			return again // its end would meet the fence
 		}
 		return nil
@@ -136,23 +143,29 @@ func (p *Proxy) more(ctx context.Context, c command) bsoncore.Document {
 			return failure(codeHostUnreachable, err.Error())
 		}
 		defer one.rest.unlock()
+		if now, ok := p.cursors.get(c.user, id); !ok || now.rest != one.rest {
+			return failure(codeCursorNotFound, "another command has read on with this cursor meanwhile")
+		}
 		if reply := p.next(c, id, one.rest); reply != nil {
+			return reply
+		}
+	}
+	broken := one.rest.broken()
+	if one.moved() || broken {
+		if reply := p.goOn(ctx, c, id, one); reply != nil {
 			return reply
 		}
 	}
 	switch {
 	case one.moved():
 		return p.left(ctx, c, id, one)
-	case one.rest.broken():
+	case broken:
 		_ = p.endCursor(ctx, c, id) // it may be gone already
 		return failure(codeCursorNotFound, "a reply to this cursor was lost, or it was not used for long: read again")
 	}
-	m := c.msg
-	if one.names != nil {
-		var err error
-		if m.Body, err = one.names.Command(c.msg.Body); err != nil {
-			return failure(codeIllegalOperation, err.Error())
-		}
+	m, err := one.message(c)
+	if err != nil {
+		return failure(codeIllegalOperation, err.Error())
 	}
 	reply, _, err := p.exchange(ctx, c.user, one.cluster, upstream.Want{At: one.server}, m)
 	if err != nil {
@@ -167,6 +180,12 @@ func (p *Proxy) more(ctx context.Context, c command) bsoncore.Document {
 	if one.watches && cursorOf(reply) == 0 && (one.moving() || succeeded(reply) && one.renamed()) {
 		return p.left(ctx, c, id, one)
 	}
+	// A fence ends queries, also in an attempt that is aborted later.
+	if code := codeOf(reply); (code == codePlanKilled || code == codeCursorNotFound) && (one.moving() || one.renamed()) {
+		if reply := p.goOn(ctx, c, id, one); reply != nil {
+			return reply
+		}
+	}
 	// A query can also end because its index was dropped, and keeps the server's error then.
 	if codeOf(reply) == codePlanKilled && one.moving() {
 		return p.left(ctx, c, id, one)
@@ -177,8 +196,43 @@ func (p *Proxy) more(ctx context.Context, c command) bsoncore.Document {
 	} else {
 		p.cursors.keep(id, one)
 	}
-	if one.names != nil {
-		if mapped, err := one.names.Reply(reply, one.watches); err == nil {
+	return one.reply(reply, id)
+}
+
+// message is the getMore of a client for the server of a cursor.
+func (c cursor) message(more command) (message.Message, error) {
+	m := more.msg
+	var err error
+	if number(m.Body, "getMore") != c.id {
+		b := bsoncore.NewDocumentBuilder().AppendInt64("getMore", c.id)
+		elems, err := m.Body.Elements()
+		if err != nil {
+			return m, err
+		}
+		for _, e := range elems[1:] {
+			b.AppendValue(e.Key(), e.Value())
+		}
+		m.Body = b.Build()
+	}
+	if c.names != nil {
+		m.Body, err = c.names.Command(m.Body)
+	}
+	return m, err
+}
+
+// reply is the reply of the server to a getMore for the client, who knows the cursor by an id. Whoever reads with
+// the cursor has the rest.
+func (c cursor) reply(reply bsoncore.Document, id int64) bsoncore.Document {
+	if c.rest != nil && succeeded(reply) {
+		c.rest.by = c.rest.by.delivered(reply)
+	}
+	if c.id != id && cursorOf(reply) != 0 {
+		if v, err := reply.LookupErr("cursor", "id"); err == nil && v.Type == bsoncore.TypeInt64 {
+			binary.LittleEndian.PutUint64(v.Data, uint64(id)) // in the reply, which is nobody else's
+		}
+	}
+	if c.names != nil {
+		if mapped, err := c.names.Reply(reply, c.watches); err == nil {
 			return mapped
 		}
 	}
@@ -223,7 +277,7 @@ func (p *Proxy) endCursor(ctx context.Context, c command, id int64) error {
 		return errors.New("this proxy knows no such cursor")
 	}
 	p.cursors.drop(c.user, id)
-	body, err := killOne(c, id, one)
+	body, err := killOne(c, one)
 	if err != nil {
 		return err
 	}
@@ -257,9 +311,9 @@ func idsOf(body bsoncore.Document) (ids []int64, err error) {
 }
 
 // killOne returns the command that ends one cursor, with the names of its place.
-func killOne(c command, id int64, one cursor) (bsoncore.Document, error) {
+func killOne(c command, one cursor) (bsoncore.Document, error) {
 	b := bsoncore.NewDocumentBuilder().AppendString("killCursors", c.collection).
-		AppendArray("cursors", bsoncore.NewArrayBuilder().AppendInt64(id).Build())
+		AppendArray("cursors", bsoncore.NewArrayBuilder().AppendInt64(one.id).Build())
 	body := c.inherit(b).AppendString("$db", c.database).Build()
 	if one.names == nil {
 		return body, nil

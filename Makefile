@@ -126,7 +126,7 @@ lint: ## Check format, go vet, staticcheck and more, by golangci-lint.
 	@scripts/lint
 
 .PHONY: release
-release: ## Make archives, checksums and lists of modules in dist/: make release VERSION=v1.2.3.
+release: ## Make archives, packages, the image, checksums and lists of modules in dist/: make release VERSION=v1.2.3.
 	@VERSION='$(VERSION)' scripts/release
 
 .PHONY: image

@@ -8,6 +8,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/transform/lens"
 )
 
 // exposure is how systemd-analyze rates a unit, from 0 (safe) to 10.
@@ -55,5 +58,43 @@ func TestUnits(t *testing.T) {
 		if rate, err := strconv.ParseFloat(m[1], 64); err != nil || rate > 2 {
 			t.Errorf("%s is rated %s", name, m[1])
 		}
+	}
+}
+
+// TestDeployedConfigurations: the program reads the configurations of the Compose file and of packages.
+func TestDeployedConfigurations(t *testing.T) {
+	t.Parallel()
+	env := func(name string) (string, bool) { return "mongodb://127.0.0.1/?replicaSet=rs0", name == "MONGO_URI" }
+	for _, file := range []string{"../deploy/compose/dbcontroller.yaml", "../deploy/packages/dbcontroller.example.yaml"} {
+		if _, err := config.Load(file, env); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, file := range []string{"../deploy/compose/proxy.yaml", "../deploy/packages/proxy.example.yaml"} {
+		if _, err := config.LoadProxy(file, env); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := lens.Parse("orders.yaml", []byte(read(t, "../deploy/compose/orders.yaml"))); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestComposeImages: the Compose file has the databases that tests run against, and its Dockerfile the Go of go.mod.
+func TestComposeImages(t *testing.T) {
+	t.Parallel()
+	tested := read(t, "../integration/containers/main.go")
+	images := regexp.MustCompile(`(?m)^    image: (.+)$`).FindAllStringSubmatch(read(t, "../deploy/compose.yaml"), -1)
+	if len(images) < 3 {
+		t.Fatal(images)
+	}
+	for _, image := range images {
+		if !strings.Contains(tested, strconv.Quote(image[1])) {
+			t.Errorf("%s is not tested: integration/containers has others", image[1])
+		}
+	}
+	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "../go.mod"))
+	if version == nil || !strings.Contains(read(t, "../deploy/Dockerfile"), "FROM golang:"+version[1]+" ") {
+		t.Errorf("deploy/Dockerfile builds with another Go than go.mod has: %v", version)
 	}
 }

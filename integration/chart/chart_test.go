@@ -22,18 +22,37 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-const dir = "../../deploy/helm/dbcontroller"
+const (
+	dir  = "../../deploy/helm/dbcontroller"
+	page = "helm.md"
+)
 
 var update = flag.Bool("update", false, "copy the alert rules and the dashboard into the chart")
 
-// load returns the chart, and values of testdata.
+// load returns the chart, and values of testdata, or the example in docs/helm.md.
 func load(t *testing.T, name string) (*chart.Chart, map[string]any) {
 	t.Helper()
 	c, err := loader.Load(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	values, err := chartutil.ReadValuesFile(filepath.Join("testdata", name))
+	file := filepath.Join("testdata", name)
+	if name == page {
+		file = filepath.Join("../../docs", page)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name == page {
+		_, after, _ := strings.Cut(string(text), "```yaml\n")
+		block, _, found := strings.Cut(after, "```")
+		if !found {
+			t.Fatal(page, "has no example of values")
+		}
+		text = []byte(block)
+	}
+	values, err := chartutil.ReadValues(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +180,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// names returns the files of testdata.
+// names returns the files of testdata, and the page.
 func names(t *testing.T) []string {
 	t.Helper()
 	entries, err := os.ReadDir("testdata")
@@ -172,7 +191,7 @@ func names(t *testing.T) []string {
 	for i, e := range entries {
 		out[i] = e.Name()
 	}
-	return out
+	return append(out, page)
 }
 
 // write writes files below a new folder, and returns the folder.

@@ -295,7 +295,7 @@ func TestConfigurations(t *testing.T) {
 				} else if _, err := lens.Parse(k.Lens, text); err != nil {
 					t.Error(err)
 				}
-				if want := `default: "{{ web }}"`; !strings.Contains(string(text), want) {
+				if want := `default: "{{ web }}"`; name == "full.yaml" && !strings.Contains(string(text), want) {
 					t.Errorf("the lens lost %s:\n%s", want, text)
 				}
 			}

@@ -40,7 +40,7 @@ func TestTasksOnCells(t *testing.T) {
 				client := inprocess.Client(over.stack(store))
 				a, tasks := apiOf(client, "http://bbs"), bbsv1connect.NewTaskServiceClient(client, "http://bbs")
 				background(t, func(ctx context.Context) {
-					_ = over.controller(store, task.Config{Every: time.Second, ExpireCompleted: time.Hour}).Run(ctx) // ends with its context
+					_ = over.controller(store, task.Config{Every: time.Second, ExpireCompleted: time.Minute}).Run(ctx) // ends with its context
 				})
 				stops := map[string]func(){}
 				cells := map[string]*cell.Cell{}
@@ -93,7 +93,7 @@ func TestTasksOnCells(t *testing.T) {
 				desire("fails", cell.FailingPath)
 				after(cellTimeout + 5*time.Second)
 				want("a cell is lost", "a COMPLETED c1 the cell does not run it", "b COMPLETED c1 the cell does not run it", "c COMPLETED c2 the cell disappeared before completion", "done COMPLETED c2 result of done", "fails COMPLETED c1 exit status 1")
-				after(2 * time.Hour)
+				after(2 * time.Minute)
 				want("all have expired")
 				stops["c1"]()
 			})

@@ -32,7 +32,7 @@ var layers = [][]string{
 	{"appclient/client"},
 	{
 		"syncer", "vrunner", "apiversion", "appclient",
-		"internal/engine/switchover", "internal/engine/verify", "internal/engine/backfill", "internal/engine/identity", "internal/engine/hooks", "internal/engine/shardstest",
+		"internal/engine/switchover", "internal/engine/verify", "internal/engine/backfill", "internal/engine/identity", "internal/engine/hooks", "internal/engine/rollout", "internal/engine/shardstest",
 	},
 	{"resource", "internal/proxy"},
 	{"internal/control/deployment", "internal/engine/collections", "examples"},

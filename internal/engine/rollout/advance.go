@@ -1,0 +1,272 @@
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// maxReturns is the number of upgrades that one rollback of a deployment may take. Each may end
+// without a switch, for example because a database fails meanwhile.
+const maxReturns = 5
+
+// Advance returns the record after what a driver has seen. It makes one transition at most, so the
+// driver stores each before it looks again. An equal record means that nothing changes.
+func Advance(r Rollout, s Seen) Rollout {
+	r = Clone(r)
+	if !Active(r) {
+		return r
+	}
+	// Nobody observed the gate between two drivers.
+	if r.Driver != s.Driver {
+		r.Driver, r.HeldSince = s.Driver, time.Time{}
+	}
+	if r.StepAt.IsZero() {
+		r.StepAt = s.Now
+	}
+	if r.State == RollingBack {
+		r.rollBack(s)
+		return r
+	}
+	switch r.Step {
+	case StepUpgrade:
+		r.upgrade(s)
+	case StepGate:
+		r.gate(s)
+	case StepPause:
+		if s.Now.Sub(r.StepAt) >= millis(r.Policy.PauseMillis) {
+			r.Wave++
+			r.enter(StepUpgrade, s)
+			r.Note(s.Now, "", fmt.Sprintf("wave %d begins", r.Wave+1))
+			return r
+		}
+		r.Waits = fmt.Sprintf("the pause before wave %d", r.Wave+2)
+	}
+	return r
+}
+
+func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+func (r *Rollout) enter(step Step, s Seen) {
+	r.Step, r.StepAt, r.HeldSince, r.Waits = step, s.Now, time.Time{}, ""
+}
+
+// upgrade orders the upgrades of the wave, and waits until all have switched.
+func (r *Rollout) upgrade(s Seen) {
+	items, waits := r.Waves[r.Wave].Items, []string(nil)
+	for i := range items {
+		item, d := &items[i], s.Deployments[items[i].Name]
+		if item.Result != inProgress {
+			continue
+		}
+		if item.Order == "" {
+			waits = append(waits, r.give(i, s))
+			continue
+		}
+		switch standingOf(*item, d) {
+		case unknown:
+			waits = append(waits, item.Name+": "+cmp.Or(d.Unread, "not read yet"))
+		case untouched:
+			waits = append(waits, item.Name+": "+cmp.Or(item.Detail, "its upgrade"))
+		case running:
+			waits = append(waits, item.Name+": its upgrade") // what kept it from beginning is over
+		case switched:
+			item.Result, item.Detail = Upgraded, ""
+		case ended:
+			item.Result = Ended
+			r.fail(s, fmt.Sprintf("%s: upgrade %s ended without a switch", item.Name, item.ID))
+			return
+		case foreign:
+			item.Result, item.Detail = LeftAlone, foreignText(d)
+			r.fail(s, item.Name+": "+item.Detail)
+			return
+		}
+	}
+	r.Waits = few(waits)
+	switch {
+	case r.Waits == "":
+		r.enter(StepGate, s)
+		r.Note(s.Now, "", fmt.Sprintf("wave %d: all deployments serve %s", r.Wave+1, r.TargetVersion))
+	case r.Policy.WaveLimitMillis > 0 && s.Now.Sub(r.StepAt) >= millis(r.Policy.WaveLimitMillis):
+		r.fail(s, fmt.Sprintf("its upgrades have not ended after %s: it waits for %s", millis(r.Policy.WaveLimitMillis), r.Waits))
+	}
+}
+
+// give gives a deployment its order, and returns what the wave then waits for. A deployment that
+// serves the target already needs none, and one with another upgrade waits for the end of that one.
+func (r *Rollout) give(i int, s Seen) string {
+	item := &r.Waves[r.Wave].Items[i]
+	d := s.Deployments[item.Name]
+	switch {
+	case d.CurrentVersion == "":
+		return item.Name + ": " + cmp.Or(d.Unread, "not read yet")
+	case d.UpgradeID != "":
+		return fmt.Sprintf("%s: upgrade %s, which does not belong to the rollout", item.Name, d.UpgradeID)
+	case d.CurrentVersion == r.TargetVersion:
+		item.Result = WasThere
+		return ""
+	}
+	r.order(r.Wave, i, Forward, s)
+	return item.Name + ": its upgrade"
+}
+
+// gate passes the wave when its conditions have held for long enough.
+func (r *Rollout) gate(s Seen) {
+	items, waits := r.Waves[r.Wave].Items, []string(nil)
+	for i := range items {
+		item, d := &items[i], s.Deployments[items[i].Name]
+		switch at := standingOf(*item, d); {
+		case d.CurrentVersion == "":
+			waits = append(waits, item.Name+": "+cmp.Or(d.Unread, "not read yet"))
+		case item.Result == WasThere && d.CurrentVersion == r.TargetVersion && d.UpgradeID == "", at == switched:
+			if d.Against != "" {
+				waits = append(waits, item.Name+": "+d.Against)
+			}
+		default:
+			item.Result, item.Detail = LeftAlone, foreignText(d)
+			r.fail(s, item.Name+": "+item.Detail)
+			return
+		}
+	}
+	for _, name := range r.Policy.Checks {
+		why, ran := s.Checks[name]
+		if !ran {
+			why = "it has not run yet"
+		}
+		if why != "" {
+			waits = append(waits, fmt.Sprintf("check %s: %s", name, why))
+		}
+	}
+	r.Waits = few(waits)
+	switch {
+	case r.Waits != "":
+		r.HeldSince = time.Time{}
+	case r.HeldSince.IsZero():
+		r.HeldSince = s.Now
+	}
+	if r.Waits == "" && s.Now.Sub(r.HeldSince) >= millis(r.Policy.HoldMillis) {
+		r.pass(s)
+		return
+	}
+	if limit := millis(r.Policy.GateLimitMillis); s.Now.Sub(r.StepAt) >= limit {
+		r.fail(s, fmt.Sprintf("its gate has not passed after %s: %s", limit, cmp.Or(r.Waits, "its conditions have not held for "+millis(r.Policy.HoldMillis).String())))
+		return
+	}
+	if r.Waits == "" {
+		r.Waits = "its conditions hold, for " + millis(r.Policy.HoldMillis).String()
+	}
+}
+
+func (r *Rollout) pass(s Seen) {
+	r.Note(s.Now, "", fmt.Sprintf("wave %d passes its gate", r.Wave+1))
+	r.enter(StepPause, s)
+	if r.Wave == len(r.Waves)-1 {
+		r.State = Done
+	}
+}
+
+// fail ends the rollout. It is one transition with the rollback of the wave, so that no crash can
+// come between the two.
+func (r *Rollout) fail(s Seen, why string) {
+	r.Reason, r.State, r.Waits = fmt.Sprintf("wave %d: %s", r.Wave+1, why), Stopped, ""
+	if r.Policy.OnFailure == RollBackToo {
+		r.State, r.BackTo = RollingBack, r.Wave
+	}
+	r.Note(s.Now, "", fmt.Sprintf("stops: %s", r.Reason))
+}
+
+// rollBack returns the deployments of the waves from BackTo on.
+func (r *Rollout) rollBack(s Seen) {
+	var waits, left []string
+	for w := r.BackTo; w < len(r.Waves); w++ {
+		items := r.Waves[w].Items
+		for i := range items {
+			why := r.giveBack(w, i, s)
+			if why != "" {
+				waits = append(waits, items[i].Name+": "+why)
+			}
+			if items[i].Result == LeftAlone || items[i].Result == NotRolled {
+				left = append(left, items[i].Name+": "+items[i].Detail)
+			}
+		}
+	}
+	if r.Waits = few(waits); r.Waits != "" {
+		return
+	}
+	if len(left) > 0 {
+		r.State, r.Reason = Stopped, fmt.Sprintf("%s; rolled back except %s", r.Reason, few(left))
+	} else {
+		r.State = RolledBack
+	}
+	r.Note(s.Now, "", "the rollback ends")
+}
+
+// giveBack returns what the rollback of one deployment waits for, "" if it has ended.
+func (r *Rollout) giveBack(w, i int, s Seen) string {
+	item := &r.Waves[w].Items[i]
+	d := s.Deployments[item.Name]
+	at := standingOf(*item, d)
+	switch {
+	case item.Order == "" || item.Order == Back && item.Result != inProgress || item.Result == NotBegun:
+		return ""
+	case at == unknown:
+		return cmp.Or(d.Unread, "not read yet")
+	case at == foreign:
+		item.Result, item.Detail = LeftAlone, foreignText(d)
+	case item.Order == Forward:
+		return r.turn(w, i, at, s)
+	case at == switched:
+		item.Result, item.Detail = Returned, ""
+	case at == ended && item.Returns >= maxReturns:
+		item.Result, item.Detail = NotRolled, fmt.Sprintf("%s ended without a switch", item.ID)
+	case at == ended:
+		r.order(w, i, Back, s)
+		return "its rollback"
+	default:
+		return cmp.Or(item.Detail, "its rollback")
+	}
+	return ""
+}
+
+// turn ends the upgrade of a deployment that goes back. Its standing was read after the record, and
+// nothing begins under a record of a rollback, so an untouched deployment stays untouched.
+func (r *Rollout) turn(w, i int, at standing, s Seen) string {
+	item := &r.Waves[w].Items[i]
+	switch at {
+	case untouched:
+		item.Result, item.Detail = NotBegun, ""
+	case ended:
+		item.Result, item.Detail = Ended, ""
+	case switched:
+		r.order(w, i, Back, s)
+		return "its rollback"
+	default:
+		// An upgrade that cannot be aborted any more switches, and then goes back.
+		item.Result = inProgress
+		return cmp.Or(item.Detail, "the end of its upgrade")
+	}
+	return ""
+}
+
+func foreignText(d Deployment) string {
+	if d.UpgradeID != "" {
+		return fmt.Sprintf("upgrade %s runs, which does not belong to the rollout", d.UpgradeID)
+	}
+	return fmt.Sprintf("somebody else has begun %s since; it serves %s", cmp.Or(d.LastUpgradeID, "an upgrade"), d.CurrentVersion)
+}
+
+// few joins reasons, and bounds their number to keep the record small.
+func few(all []string) string {
+	const most = 3
+	var some []string
+	for _, text := range all {
+		if text != "" {
+			some = append(some, text)
+		}
+	}
+	if len(some) > most {
+		return fmt.Sprintf("%s; and %d more", strings.Join(some[:most], "; "), len(some)-most)
+	}
+	return strings.Join(some, "; ")
+}

@@ -72,6 +72,8 @@ var Calls = Table{
 	dbcontrollerv1connect.DeploymentServiceListUpdatesProcedure:     {Viewer, false},
 	dbcontrollerv1connect.DeploymentServiceGetVersionProcedure:      {Viewer, false},
 	dbcontrollerv1connect.DeploymentServiceTryTransformProcedure:    {Viewer, false}, // of a record that the caller has
+	dbcontrollerv1connect.DeploymentServiceGetRolloutProcedure:      {Viewer, false},
+	dbcontrollerv1connect.DeploymentServiceListRolloutsProcedure:    {Viewer, false},
 
 	dbcontrollerv1connect.DeploymentServiceCreateDeploymentProcedure: {Operator, true},
 	dbcontrollerv1connect.DeploymentServiceBeginUpgradeProcedure:     {Operator, true},
@@ -87,6 +89,9 @@ var Calls = Table{
 	dbcontrollerv1connect.DeploymentServiceCancelUpdateProcedure:     {Operator, true},
 	dbcontrollerv1connect.DeploymentServiceWaiveParkedProcedure:      {Operator, true},
 	dbcontrollerv1connect.DeploymentServiceWaiveKindProcedure:        {Operator, true},
+	dbcontrollerv1connect.DeploymentServiceBeginRolloutProcedure:     {Operator, true},
+	dbcontrollerv1connect.DeploymentServiceChangeRolloutProcedure:    {Operator, true},
+	dbcontrollerv1connect.DeploymentServiceForgetRolloutProcedure:    {Operator, true},
 
 	// These change no record, but they read whole databases or run trials in them.
 	dbcontrollerv1connect.DeploymentServicePlanProcedure:         {Operator, true},

@@ -182,6 +182,122 @@ func (Location_State) EnumDescriptor() ([]byte, []int) {
 	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{81, 0}
 }
 
+type Rollout_State int32
+
+const (
+	Rollout_STATE_UNSPECIFIED Rollout_State = 0
+	Rollout_RUNNING           Rollout_State = 1
+	Rollout_PAUSED            Rollout_State = 2 // no deployment begins, no gate passes
+	Rollout_STOPPED           Rollout_State = 3 // a wave failed, or an operator stopped it
+	Rollout_ROLLING_BACK      Rollout_State = 4
+	Rollout_ROLLED_BACK       Rollout_State = 5
+	Rollout_DONE              Rollout_State = 6 // every wave has passed its gate
+)
+
+// Enum value maps for Rollout_State.
+var (
+	Rollout_State_name = map[int32]string{
+		0: "STATE_UNSPECIFIED",
+		1: "RUNNING",
+		2: "PAUSED",
+		3: "STOPPED",
+		4: "ROLLING_BACK",
+		5: "ROLLED_BACK",
+		6: "DONE",
+	}
+	Rollout_State_value = map[string]int32{
+		"STATE_UNSPECIFIED": 0,
+		"RUNNING":           1,
+		"PAUSED":            2,
+		"STOPPED":           3,
+		"ROLLING_BACK":      4,
+		"ROLLED_BACK":       5,
+		"DONE":              6,
+	}
+)
+
+func (x Rollout_State) Enum() *Rollout_State {
+	p := new(Rollout_State)
+	*p = x
+	return p
+}
+
+func (x Rollout_State) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Rollout_State) Descriptor() protoreflect.EnumDescriptor {
+	return file_dbcontroller_v1_deployment_proto_enumTypes[3].Descriptor()
+}
+
+func (Rollout_State) Type() protoreflect.EnumType {
+	return &file_dbcontroller_v1_deployment_proto_enumTypes[3]
+}
+
+func (x Rollout_State) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Rollout_State.Descriptor instead.
+func (Rollout_State) EnumDescriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{83, 0}
+}
+
+type ChangeRolloutRequest_Verb int32
+
+const (
+	ChangeRolloutRequest_VERB_UNSPECIFIED ChangeRolloutRequest_Verb = 0
+	ChangeRolloutRequest_PAUSE            ChangeRolloutRequest_Verb = 1
+	ChangeRolloutRequest_RESUME           ChangeRolloutRequest_Verb = 2
+	ChangeRolloutRequest_STOP             ChangeRolloutRequest_Verb = 3
+	ChangeRolloutRequest_ROLLBACK         ChangeRolloutRequest_Verb = 4
+)
+
+// Enum value maps for ChangeRolloutRequest_Verb.
+var (
+	ChangeRolloutRequest_Verb_name = map[int32]string{
+		0: "VERB_UNSPECIFIED",
+		1: "PAUSE",
+		2: "RESUME",
+		3: "STOP",
+		4: "ROLLBACK",
+	}
+	ChangeRolloutRequest_Verb_value = map[string]int32{
+		"VERB_UNSPECIFIED": 0,
+		"PAUSE":            1,
+		"RESUME":           2,
+		"STOP":             3,
+		"ROLLBACK":         4,
+	}
+)
+
+func (x ChangeRolloutRequest_Verb) Enum() *ChangeRolloutRequest_Verb {
+	p := new(ChangeRolloutRequest_Verb)
+	*p = x
+	return p
+}
+
+func (x ChangeRolloutRequest_Verb) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ChangeRolloutRequest_Verb) Descriptor() protoreflect.EnumDescriptor {
+	return file_dbcontroller_v1_deployment_proto_enumTypes[4].Descriptor()
+}
+
+func (ChangeRolloutRequest_Verb) Type() protoreflect.EnumType {
+	return &file_dbcontroller_v1_deployment_proto_enumTypes[4]
+}
+
+func (x ChangeRolloutRequest_Verb) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ChangeRolloutRequest_Verb.Descriptor instead.
+func (ChangeRolloutRequest_Verb) EnumDescriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{92, 0}
+}
+
 // Deployment is one service in one region.
 type Deployment struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
@@ -6799,6 +6915,791 @@ func (x *KindLocation) GetFence() string {
 	return ""
 }
 
+// Rollout is one upgrade over many deployments, in waves.
+type Rollout struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	TargetVersion string                 `protobuf:"bytes,2,opt,name=target_version,json=targetVersion,proto3" json:"target_version,omitempty"`
+	Policy        *RolloutPolicy         `protobuf:"bytes,3,opt,name=policy,proto3" json:"policy,omitempty"`
+	Waves         []*RolloutWave         `protobuf:"bytes,4,rep,name=waves,proto3" json:"waves,omitempty"`
+	State         Rollout_State          `protobuf:"varint,5,opt,name=state,proto3,enum=dbcontroller.v1.Rollout_State" json:"state,omitempty"`
+	Reason        string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`                     // why it is paused, stopped or rolled back, for people
+	Wave          int32                  `protobuf:"varint,7,opt,name=wave,proto3" json:"wave,omitempty"`                        // the current wave, from 1
+	Step          string                 `protobuf:"bytes,8,opt,name=step,proto3" json:"step,omitempty"`                         // of the current wave: UPGRADE, GATE, PAUSE
+	WaitsFor      string                 `protobuf:"bytes,9,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // what the step waits for, for people
+	Began         string                 `protobuf:"bytes,10,opt,name=began,proto3" json:"began,omitempty"`                      // RFC 3339
+	BeganBy       string                 `protobuf:"bytes,11,opt,name=began_by,json=beganBy,proto3" json:"began_by,omitempty"`
+	History       []*RolloutEvent        `protobuf:"bytes,12,rep,name=history,proto3" json:"history,omitempty"`    // oldest first, at most 50; absent in lists
+	Revision      int64                  `protobuf:"varint,13,opt,name=revision,proto3" json:"revision,omitempty"` // of the record in the coordination store
+	Effects       []string               `protobuf:"bytes,14,rep,name=effects,proto3" json:"effects,omitempty"`    // what the call did, or would do if it was a dry run; for people
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rollout) Reset() {
+	*x = Rollout{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[83]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rollout) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rollout) ProtoMessage() {}
+
+func (x *Rollout) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[83]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
+func (*Rollout) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{83}
+}
+
+func (x *Rollout) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Rollout) GetTargetVersion() string {
+	if x != nil {
+		return x.TargetVersion
+	}
+	return ""
+}
+
+func (x *Rollout) GetPolicy() *RolloutPolicy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+func (x *Rollout) GetWaves() []*RolloutWave {
+	if x != nil {
+		return x.Waves
+	}
+	return nil
+}
+
+func (x *Rollout) GetState() Rollout_State {
+	if x != nil {
+		return x.State
+	}
+	return Rollout_STATE_UNSPECIFIED
+}
+
+func (x *Rollout) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Rollout) GetWave() int32 {
+	if x != nil {
+		return x.Wave
+	}
+	return 0
+}
+
+func (x *Rollout) GetStep() string {
+	if x != nil {
+		return x.Step
+	}
+	return ""
+}
+
+func (x *Rollout) GetWaitsFor() string {
+	if x != nil {
+		return x.WaitsFor
+	}
+	return ""
+}
+
+func (x *Rollout) GetBegan() string {
+	if x != nil {
+		return x.Began
+	}
+	return ""
+}
+
+func (x *Rollout) GetBeganBy() string {
+	if x != nil {
+		return x.BeganBy
+	}
+	return ""
+}
+
+func (x *Rollout) GetHistory() []*RolloutEvent {
+	if x != nil {
+		return x.History
+	}
+	return nil
+}
+
+func (x *Rollout) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Rollout) GetEffects() []string {
+	if x != nil {
+		return x.Effects
+	}
+	return nil
+}
+
+// RolloutPolicy is how a rollout goes from wave to wave.
+type RolloutPolicy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PauseMs       int64                  `protobuf:"varint,1,opt,name=pause_ms,json=pauseMs,proto3" json:"pause_ms,omitempty"`               // between two waves
+	HoldMs        *int64                 `protobuf:"varint,2,opt,name=hold_ms,json=holdMs,proto3,oneof" json:"hold_ms,omitempty"`            // how long the conditions of a gate must hold; absent: 30 s
+	GateLimitMs   int64                  `protobuf:"varint,3,opt,name=gate_limit_ms,json=gateLimitMs,proto3" json:"gate_limit_ms,omitempty"` // a wave fails if its gate has not passed by then; 0: 10 min
+	WaveLimitMs   int64                  `protobuf:"varint,4,opt,name=wave_limit_ms,json=waveLimitMs,proto3" json:"wave_limit_ms,omitempty"` // the same for the upgrades of a wave; 0: no limit
+	MaxLagMs      int64                  `protobuf:"varint,5,opt,name=max_lag_ms,json=maxLagMs,proto3" json:"max_lag_ms,omitempty"`          // of the version that follows; 0: not checked
+	Checks        []string               `protobuf:"bytes,6,rep,name=checks,proto3" json:"checks,omitempty"`                                 // names of rollouts.checks of the controllers' configuration
+	StopOnly      bool                   `protobuf:"varint,7,opt,name=stop_only,json=stopOnly,proto3" json:"stop_only,omitempty"`            // a failed wave stays as it is; otherwise it is rolled back
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolloutPolicy) Reset() {
+	*x = RolloutPolicy{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[84]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloutPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloutPolicy) ProtoMessage() {}
+
+func (x *RolloutPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[84]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloutPolicy.ProtoReflect.Descriptor instead.
+func (*RolloutPolicy) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{84}
+}
+
+func (x *RolloutPolicy) GetPauseMs() int64 {
+	if x != nil {
+		return x.PauseMs
+	}
+	return 0
+}
+
+func (x *RolloutPolicy) GetHoldMs() int64 {
+	if x != nil && x.HoldMs != nil {
+		return *x.HoldMs
+	}
+	return 0
+}
+
+func (x *RolloutPolicy) GetGateLimitMs() int64 {
+	if x != nil {
+		return x.GateLimitMs
+	}
+	return 0
+}
+
+func (x *RolloutPolicy) GetWaveLimitMs() int64 {
+	if x != nil {
+		return x.WaveLimitMs
+	}
+	return 0
+}
+
+func (x *RolloutPolicy) GetMaxLagMs() int64 {
+	if x != nil {
+		return x.MaxLagMs
+	}
+	return 0
+}
+
+func (x *RolloutPolicy) GetChecks() []string {
+	if x != nil {
+		return x.Checks
+	}
+	return nil
+}
+
+func (x *RolloutPolicy) GetStopOnly() bool {
+	if x != nil {
+		return x.StopOnly
+	}
+	return false
+}
+
+// RolloutWave is a group of deployments that upgrade at the same time.
+type RolloutWave struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Deployments   []*RolloutDeployment   `protobuf:"bytes,1,rep,name=deployments,proto3" json:"deployments,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolloutWave) Reset() {
+	*x = RolloutWave{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[85]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloutWave) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloutWave) ProtoMessage() {}
+
+func (x *RolloutWave) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[85]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloutWave.ProtoReflect.Descriptor instead.
+func (*RolloutWave) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{85}
+}
+
+func (x *RolloutWave) GetDeployments() []*RolloutDeployment {
+	if x != nil {
+		return x.Deployments
+	}
+	return nil
+}
+
+// RolloutDeployment is one deployment of a rollout.
+type RolloutDeployment struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Order         string                 `protobuf:"bytes,2,opt,name=order,proto3" json:"order,omitempty"`                          // upgrade, rollback; empty: none yet
+	UpgradeId     string                 `protobuf:"bytes,3,opt,name=upgrade_id,json=upgradeId,proto3" json:"upgrade_id,omitempty"` // of the order
+	Result        string                 `protobuf:"bytes,4,opt,name=result,proto3" json:"result,omitempty"`                        // upgraded, was there, ended, not begun, rolled back, left alone, not rolled back; empty: not yet
+	Detail        string                 `protobuf:"bytes,5,opt,name=detail,proto3" json:"detail,omitempty"`                        // for people
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolloutDeployment) Reset() {
+	*x = RolloutDeployment{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[86]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloutDeployment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloutDeployment) ProtoMessage() {}
+
+func (x *RolloutDeployment) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[86]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloutDeployment.ProtoReflect.Descriptor instead.
+func (*RolloutDeployment) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{86}
+}
+
+func (x *RolloutDeployment) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RolloutDeployment) GetOrder() string {
+	if x != nil {
+		return x.Order
+	}
+	return ""
+}
+
+func (x *RolloutDeployment) GetUpgradeId() string {
+	if x != nil {
+		return x.UpgradeId
+	}
+	return ""
+}
+
+func (x *RolloutDeployment) GetResult() string {
+	if x != nil {
+		return x.Result
+	}
+	return ""
+}
+
+func (x *RolloutDeployment) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+// RolloutEvent is something that happened to a rollout, or was asked for.
+type RolloutEvent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            string                 `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"` // RFC 3339
+	By            string                 `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"` // empty: a controller
+	What          string                 `protobuf:"bytes,3,opt,name=what,proto3" json:"what,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolloutEvent) Reset() {
+	*x = RolloutEvent{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[87]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloutEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloutEvent) ProtoMessage() {}
+
+func (x *RolloutEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[87]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloutEvent.ProtoReflect.Descriptor instead.
+func (*RolloutEvent) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{87}
+}
+
+func (x *RolloutEvent) GetAt() string {
+	if x != nil {
+		return x.At
+	}
+	return ""
+}
+
+func (x *RolloutEvent) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *RolloutEvent) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+type BeginRolloutRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // of the rollout: lower-case letters, digits and dashes
+	TargetVersion string                 `protobuf:"bytes,2,opt,name=target_version,json=targetVersion,proto3" json:"target_version,omitempty"`
+	Waves         []*RolloutWave         `protobuf:"bytes,3,rep,name=waves,proto3" json:"waves,omitempty"` // only the names count
+	Policy        *RolloutPolicy         `protobuf:"bytes,4,opt,name=policy,proto3" json:"policy,omitempty"`
+	DryRun        bool                   `protobuf:"varint,5,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	RequestedBy   string                 `protobuf:"bytes,6,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginRolloutRequest) Reset() {
+	*x = BeginRolloutRequest{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[88]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginRolloutRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginRolloutRequest) ProtoMessage() {}
+
+func (x *BeginRolloutRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[88]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginRolloutRequest.ProtoReflect.Descriptor instead.
+func (*BeginRolloutRequest) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{88}
+}
+
+func (x *BeginRolloutRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *BeginRolloutRequest) GetTargetVersion() string {
+	if x != nil {
+		return x.TargetVersion
+	}
+	return ""
+}
+
+func (x *BeginRolloutRequest) GetWaves() []*RolloutWave {
+	if x != nil {
+		return x.Waves
+	}
+	return nil
+}
+
+func (x *BeginRolloutRequest) GetPolicy() *RolloutPolicy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+func (x *BeginRolloutRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *BeginRolloutRequest) GetRequestedBy() string {
+	if x != nil {
+		return x.RequestedBy
+	}
+	return ""
+}
+
+type GetRolloutRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRolloutRequest) Reset() {
+	*x = GetRolloutRequest{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[89]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRolloutRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRolloutRequest) ProtoMessage() {}
+
+func (x *GetRolloutRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[89]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRolloutRequest.ProtoReflect.Descriptor instead.
+func (*GetRolloutRequest) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{89}
+}
+
+func (x *GetRolloutRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type ListRolloutsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRolloutsRequest) Reset() {
+	*x = ListRolloutsRequest{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[90]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRolloutsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRolloutsRequest) ProtoMessage() {}
+
+func (x *ListRolloutsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[90]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRolloutsRequest.ProtoReflect.Descriptor instead.
+func (*ListRolloutsRequest) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{90}
+}
+
+type ListRolloutsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rollouts      []*Rollout             `protobuf:"bytes,1,rep,name=rollouts,proto3" json:"rollouts,omitempty"`
+	Unreadable    []string               `protobuf:"bytes,2,rep,name=unreadable,proto3" json:"unreadable,omitempty"` // each with its key and the reason
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRolloutsResponse) Reset() {
+	*x = ListRolloutsResponse{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[91]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRolloutsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRolloutsResponse) ProtoMessage() {}
+
+func (x *ListRolloutsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[91]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRolloutsResponse.ProtoReflect.Descriptor instead.
+func (*ListRolloutsResponse) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{91}
+}
+
+func (x *ListRolloutsResponse) GetRollouts() []*Rollout {
+	if x != nil {
+		return x.Rollouts
+	}
+	return nil
+}
+
+func (x *ListRolloutsResponse) GetUnreadable() []string {
+	if x != nil {
+		return x.Unreadable
+	}
+	return nil
+}
+
+type ChangeRolloutRequest struct {
+	state         protoimpl.MessageState    `protogen:"open.v1"`
+	Name          string                    `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Verb          ChangeRolloutRequest_Verb `protobuf:"varint,2,opt,name=verb,proto3,enum=dbcontroller.v1.ChangeRolloutRequest_Verb" json:"verb,omitempty"`
+	FromWave      int32                     `protobuf:"varint,3,opt,name=from_wave,json=fromWave,proto3" json:"from_wave,omitempty"` // of ROLLBACK: this wave and later ones, from 1; 0: the current wave
+	Reason        string                    `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`                      // for the history
+	DryRun        bool                      `protobuf:"varint,5,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	RequestedBy   string                    `protobuf:"bytes,6,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeRolloutRequest) Reset() {
+	*x = ChangeRolloutRequest{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[92]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeRolloutRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeRolloutRequest) ProtoMessage() {}
+
+func (x *ChangeRolloutRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[92]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeRolloutRequest.ProtoReflect.Descriptor instead.
+func (*ChangeRolloutRequest) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{92}
+}
+
+func (x *ChangeRolloutRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ChangeRolloutRequest) GetVerb() ChangeRolloutRequest_Verb {
+	if x != nil {
+		return x.Verb
+	}
+	return ChangeRolloutRequest_VERB_UNSPECIFIED
+}
+
+func (x *ChangeRolloutRequest) GetFromWave() int32 {
+	if x != nil {
+		return x.FromWave
+	}
+	return 0
+}
+
+func (x *ChangeRolloutRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ChangeRolloutRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *ChangeRolloutRequest) GetRequestedBy() string {
+	if x != nil {
+		return x.RequestedBy
+	}
+	return ""
+}
+
+type ForgetRolloutRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	DryRun        bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	RequestedBy   string                 `protobuf:"bytes,3,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetRolloutRequest) Reset() {
+	*x = ForgetRolloutRequest{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[93]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetRolloutRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetRolloutRequest) ProtoMessage() {}
+
+func (x *ForgetRolloutRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[93]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetRolloutRequest.ProtoReflect.Descriptor instead.
+func (*ForgetRolloutRequest) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{93}
+}
+
+func (x *ForgetRolloutRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ForgetRolloutRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *ForgetRolloutRequest) GetRequestedBy() string {
+	if x != nil {
+		return x.RequestedBy
+	}
+	return ""
+}
+
 // Deployments whose record this controller cannot read, and why.
 type ListDeploymentsResponse_Unreadable struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -6810,7 +7711,7 @@ type ListDeploymentsResponse_Unreadable struct {
 
 func (x *ListDeploymentsResponse_Unreadable) Reset() {
 	*x = ListDeploymentsResponse_Unreadable{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[84]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6822,7 +7723,7 @@ func (x *ListDeploymentsResponse_Unreadable) String() string {
 func (*ListDeploymentsResponse_Unreadable) ProtoMessage() {}
 
 func (x *ListDeploymentsResponse_Unreadable) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[84]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6864,7 +7765,7 @@ type ListUpdatesResponse_Task struct {
 
 func (x *ListUpdatesResponse_Task) Reset() {
 	*x = ListUpdatesResponse_Task{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[86]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6876,7 +7777,7 @@ func (x *ListUpdatesResponse_Task) String() string {
 func (*ListUpdatesResponse_Task) ProtoMessage() {}
 
 func (x *ListUpdatesResponse_Task) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[86]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7574,7 +8475,89 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"collection\x12\x14\n" +
 	"\x05fixed\x18\x04 \x01(\bR\x05fixed\x12\x0e\n" +
 	"\x02id\x18\x05 \x01(\tR\x02id\x12\x14\n" +
-	"\x05fence\x18\x06 \x01(\tR\x05fence2\xf2\x13\n" +
+	"\x05fence\x18\x06 \x01(\tR\x05fence\"\xd6\x04\n" +
+	"\aRollout\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
+	"\x0etarget_version\x18\x02 \x01(\tR\rtargetVersion\x126\n" +
+	"\x06policy\x18\x03 \x01(\v2\x1e.dbcontroller.v1.RolloutPolicyR\x06policy\x122\n" +
+	"\x05waves\x18\x04 \x03(\v2\x1c.dbcontroller.v1.RolloutWaveR\x05waves\x124\n" +
+	"\x05state\x18\x05 \x01(\x0e2\x1e.dbcontroller.v1.Rollout.StateR\x05state\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04wave\x18\a \x01(\x05R\x04wave\x12\x12\n" +
+	"\x04step\x18\b \x01(\tR\x04step\x12\x1b\n" +
+	"\twaits_for\x18\t \x01(\tR\bwaitsFor\x12\x14\n" +
+	"\x05began\x18\n" +
+	" \x01(\tR\x05began\x12\x19\n" +
+	"\bbegan_by\x18\v \x01(\tR\abeganBy\x127\n" +
+	"\ahistory\x18\f \x03(\v2\x1d.dbcontroller.v1.RolloutEventR\ahistory\x12\x1a\n" +
+	"\brevision\x18\r \x01(\x03R\brevision\x12\x18\n" +
+	"\aeffects\x18\x0e \x03(\tR\aeffects\"q\n" +
+	"\x05State\x12\x15\n" +
+	"\x11STATE_UNSPECIFIED\x10\x00\x12\v\n" +
+	"\aRUNNING\x10\x01\x12\n" +
+	"\n" +
+	"\x06PAUSED\x10\x02\x12\v\n" +
+	"\aSTOPPED\x10\x03\x12\x10\n" +
+	"\fROLLING_BACK\x10\x04\x12\x0f\n" +
+	"\vROLLED_BACK\x10\x05\x12\b\n" +
+	"\x04DONE\x10\x06\"\xef\x01\n" +
+	"\rRolloutPolicy\x12\x19\n" +
+	"\bpause_ms\x18\x01 \x01(\x03R\apauseMs\x12\x1c\n" +
+	"\ahold_ms\x18\x02 \x01(\x03H\x00R\x06holdMs\x88\x01\x01\x12\"\n" +
+	"\rgate_limit_ms\x18\x03 \x01(\x03R\vgateLimitMs\x12\"\n" +
+	"\rwave_limit_ms\x18\x04 \x01(\x03R\vwaveLimitMs\x12\x1c\n" +
+	"\n" +
+	"max_lag_ms\x18\x05 \x01(\x03R\bmaxLagMs\x12\x16\n" +
+	"\x06checks\x18\x06 \x03(\tR\x06checks\x12\x1b\n" +
+	"\tstop_only\x18\a \x01(\bR\bstopOnlyB\n" +
+	"\n" +
+	"\b_hold_ms\"S\n" +
+	"\vRolloutWave\x12D\n" +
+	"\vdeployments\x18\x01 \x03(\v2\".dbcontroller.v1.RolloutDeploymentR\vdeployments\"\x8c\x01\n" +
+	"\x11RolloutDeployment\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05order\x18\x02 \x01(\tR\x05order\x12\x1d\n" +
+	"\n" +
+	"upgrade_id\x18\x03 \x01(\tR\tupgradeId\x12\x16\n" +
+	"\x06result\x18\x04 \x01(\tR\x06result\x12\x16\n" +
+	"\x06detail\x18\x05 \x01(\tR\x06detail\"B\n" +
+	"\fRolloutEvent\x12\x0e\n" +
+	"\x02at\x18\x01 \x01(\tR\x02at\x12\x0e\n" +
+	"\x02by\x18\x02 \x01(\tR\x02by\x12\x12\n" +
+	"\x04what\x18\x03 \x01(\tR\x04what\"\xf8\x01\n" +
+	"\x13BeginRolloutRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
+	"\x0etarget_version\x18\x02 \x01(\tR\rtargetVersion\x122\n" +
+	"\x05waves\x18\x03 \x03(\v2\x1c.dbcontroller.v1.RolloutWaveR\x05waves\x126\n" +
+	"\x06policy\x18\x04 \x01(\v2\x1e.dbcontroller.v1.RolloutPolicyR\x06policy\x12\x17\n" +
+	"\adry_run\x18\x05 \x01(\bR\x06dryRun\x12!\n" +
+	"\frequested_by\x18\x06 \x01(\tR\vrequestedBy\"'\n" +
+	"\x11GetRolloutRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x15\n" +
+	"\x13ListRolloutsRequest\"l\n" +
+	"\x14ListRolloutsResponse\x124\n" +
+	"\brollouts\x18\x01 \x03(\v2\x18.dbcontroller.v1.RolloutR\brollouts\x12\x1e\n" +
+	"\n" +
+	"unreadable\x18\x02 \x03(\tR\n" +
+	"unreadable\"\xa8\x02\n" +
+	"\x14ChangeRolloutRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12>\n" +
+	"\x04verb\x18\x02 \x01(\x0e2*.dbcontroller.v1.ChangeRolloutRequest.VerbR\x04verb\x12\x1b\n" +
+	"\tfrom_wave\x18\x03 \x01(\x05R\bfromWave\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x17\n" +
+	"\adry_run\x18\x05 \x01(\bR\x06dryRun\x12!\n" +
+	"\frequested_by\x18\x06 \x01(\tR\vrequestedBy\"K\n" +
+	"\x04Verb\x12\x14\n" +
+	"\x10VERB_UNSPECIFIED\x10\x00\x12\t\n" +
+	"\x05PAUSE\x10\x01\x12\n" +
+	"\n" +
+	"\x06RESUME\x10\x02\x12\b\n" +
+	"\x04STOP\x10\x03\x12\f\n" +
+	"\bROLLBACK\x10\x04\"f\n" +
+	"\x14ForgetRolloutRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12!\n" +
+	"\frequested_by\x18\x03 \x01(\tR\vrequestedBy2\x8f\x17\n" +
 	"\x11DeploymentService\x12S\n" +
 	"\rGetDeployment\x12%.dbcontroller.v1.GetDeploymentRequest\x1a\x1b.dbcontroller.v1.Deployment\x12d\n" +
 	"\x0fListDeployments\x12'.dbcontroller.v1.ListDeploymentsRequest\x1a(.dbcontroller.v1.ListDeploymentsResponse\x12g\n" +
@@ -7604,7 +8587,13 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x06Verify\x12\x1e.dbcontroller.v1.VerifyRequest\x1a\x1f.dbcontroller.v1.VerifyResponse0\x01\x12[\n" +
 	"\fTryTransform\x12$.dbcontroller.v1.TryTransformRequest\x1a%.dbcontroller.v1.TryTransformResponse\x12J\n" +
 	"\n" +
-	"GetVersion\x12\".dbcontroller.v1.GetVersionRequest\x1a\x18.dbcontroller.v1.Version\x12a\n" +
+	"GetVersion\x12\".dbcontroller.v1.GetVersionRequest\x1a\x18.dbcontroller.v1.Version\x12N\n" +
+	"\fBeginRollout\x12$.dbcontroller.v1.BeginRolloutRequest\x1a\x18.dbcontroller.v1.Rollout\x12J\n" +
+	"\n" +
+	"GetRollout\x12\".dbcontroller.v1.GetRolloutRequest\x1a\x18.dbcontroller.v1.Rollout\x12[\n" +
+	"\fListRollouts\x12$.dbcontroller.v1.ListRolloutsRequest\x1a%.dbcontroller.v1.ListRolloutsResponse\x12P\n" +
+	"\rChangeRollout\x12%.dbcontroller.v1.ChangeRolloutRequest\x1a\x18.dbcontroller.v1.Rollout\x12P\n" +
+	"\rForgetRollout\x12%.dbcontroller.v1.ForgetRolloutRequest\x1a\x18.dbcontroller.v1.Rollout\x12a\n" +
 	"\x0eRegisterClient\x12&.dbcontroller.v1.RegisterClientRequest\x1a'.dbcontroller.v1.RegisterClientResponse\x12g\n" +
 	"\x10DeregisterClient\x12(.dbcontroller.v1.DeregisterClientRequest\x1a).dbcontroller.v1.DeregisterClientResponse\x12L\n" +
 	"\aAckHold\x12\x1f.dbcontroller.v1.AckHoldRequest\x1a .dbcontroller.v1.AckHoldResponse\x12M\n" +
@@ -7622,220 +8611,252 @@ func file_dbcontroller_v1_deployment_proto_rawDescGZIP() []byte {
 	return file_dbcontroller_v1_deployment_proto_rawDescData
 }
 
-var file_dbcontroller_v1_deployment_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 87)
+var file_dbcontroller_v1_deployment_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 98)
 var file_dbcontroller_v1_deployment_proto_goTypes = []any{
 	(UpgradeState_State)(0),                    // 0: dbcontroller.v1.UpgradeState.State
 	(PlanCheck_Verdict)(0),                     // 1: dbcontroller.v1.PlanCheck.Verdict
 	(Location_State)(0),                        // 2: dbcontroller.v1.Location.State
-	(*Deployment)(nil),                         // 3: dbcontroller.v1.Deployment
-	(*Replaced)(nil),                           // 4: dbcontroller.v1.Replaced
-	(*ReplacedKind)(nil),                       // 5: dbcontroller.v1.ReplacedKind
-	(*FormerNames)(nil),                        // 6: dbcontroller.v1.FormerNames
-	(*NameUse)(nil),                            // 7: dbcontroller.v1.NameUse
-	(*NameUser)(nil),                           // 8: dbcontroller.v1.NameUser
-	(*KeptNamespace)(nil),                      // 9: dbcontroller.v1.KeptNamespace
-	(*Breach)(nil),                             // 10: dbcontroller.v1.Breach
-	(*DecideRestoredRequest)(nil),              // 11: dbcontroller.v1.DecideRestoredRequest
-	(*RepairRequest)(nil),                      // 12: dbcontroller.v1.RepairRequest
-	(*AcceptBreachesRequest)(nil),              // 13: dbcontroller.v1.AcceptBreachesRequest
-	(*Pace)(nil),                               // 14: dbcontroller.v1.Pace
-	(*SwitchReadiness)(nil),                    // 15: dbcontroller.v1.SwitchReadiness
-	(*SwitchBlocker)(nil),                      // 16: dbcontroller.v1.SwitchBlocker
-	(*RollbackSafe)(nil),                       // 17: dbcontroller.v1.RollbackSafe
-	(*HistoryEntry)(nil),                       // 18: dbcontroller.v1.HistoryEntry
-	(*PhaseTime)(nil),                          // 19: dbcontroller.v1.PhaseTime
-	(*DataUpdate)(nil),                         // 20: dbcontroller.v1.DataUpdate
-	(*UpgradeState)(nil),                       // 21: dbcontroller.v1.UpgradeState
-	(*SwitchPolicy)(nil),                       // 22: dbcontroller.v1.SwitchPolicy
-	(*Namespace)(nil),                          // 23: dbcontroller.v1.Namespace
-	(*Encryption)(nil),                         // 24: dbcontroller.v1.Encryption
-	(*Kind)(nil),                               // 25: dbcontroller.v1.Kind
-	(*AvailableUpgrade)(nil),                   // 26: dbcontroller.v1.AvailableUpgrade
-	(*LastSwitch)(nil),                         // 27: dbcontroller.v1.LastSwitch
-	(*ReverseSync)(nil),                        // 28: dbcontroller.v1.ReverseSync
-	(*Progress)(nil),                           // 29: dbcontroller.v1.Progress
-	(*ShardProgress)(nil),                      // 30: dbcontroller.v1.ShardProgress
-	(*Server)(nil),                             // 31: dbcontroller.v1.Server
-	(*VersionUsage)(nil),                       // 32: dbcontroller.v1.VersionUsage
-	(*GetDeploymentRequest)(nil),               // 33: dbcontroller.v1.GetDeploymentRequest
-	(*ListDeploymentsRequest)(nil),             // 34: dbcontroller.v1.ListDeploymentsRequest
-	(*ListDeploymentsResponse)(nil),            // 35: dbcontroller.v1.ListDeploymentsResponse
-	(*CreateDeploymentRequest)(nil),            // 36: dbcontroller.v1.CreateDeploymentRequest
-	(*CreateDeploymentResponse)(nil),           // 37: dbcontroller.v1.CreateDeploymentResponse
-	(*BeginUpgradeRequest)(nil),                // 38: dbcontroller.v1.BeginUpgradeRequest
-	(*AbortUpgradeRequest)(nil),                // 39: dbcontroller.v1.AbortUpgradeRequest
-	(*SwitchRequest)(nil),                      // 40: dbcontroller.v1.SwitchRequest
-	(*SetPolicyRequest)(nil),                   // 41: dbcontroller.v1.SetPolicyRequest
-	(*SetPaceRequest)(nil),                     // 42: dbcontroller.v1.SetPaceRequest
-	(*PlanRequest)(nil),                        // 43: dbcontroller.v1.PlanRequest
-	(*PlanReport)(nil),                         // 44: dbcontroller.v1.PlanReport
-	(*PlanResponse)(nil),                       // 45: dbcontroller.v1.PlanResponse
-	(*WorkProgress)(nil),                       // 46: dbcontroller.v1.WorkProgress
-	(*PlanCheck)(nil),                          // 47: dbcontroller.v1.PlanCheck
-	(*RehearseRequest)(nil),                    // 48: dbcontroller.v1.RehearseRequest
-	(*RehearseResponse)(nil),                   // 49: dbcontroller.v1.RehearseResponse
-	(*RehearseReport)(nil),                     // 50: dbcontroller.v1.RehearseReport
-	(*Rehearsal)(nil),                          // 51: dbcontroller.v1.Rehearsal
-	(*CompleteRequest)(nil),                    // 52: dbcontroller.v1.CompleteRequest
-	(*EstimateLossRequest)(nil),                // 53: dbcontroller.v1.EstimateLossRequest
-	(*EstimateLossResponse)(nil),               // 54: dbcontroller.v1.EstimateLossResponse
-	(*LossReport)(nil),                         // 55: dbcontroller.v1.LossReport
-	(*ListUpdatesRequest)(nil),                 // 56: dbcontroller.v1.ListUpdatesRequest
-	(*ListUpdatesResponse)(nil),                // 57: dbcontroller.v1.ListUpdatesResponse
-	(*BeginUpdateRequest)(nil),                 // 58: dbcontroller.v1.BeginUpdateRequest
-	(*CancelUpdateRequest)(nil),                // 59: dbcontroller.v1.CancelUpdateRequest
-	(*WaiveKindRequest)(nil),                   // 60: dbcontroller.v1.WaiveKindRequest
-	(*WaiveKindResponse)(nil),                  // 61: dbcontroller.v1.WaiveKindResponse
-	(*WatchDeploymentRequest)(nil),             // 62: dbcontroller.v1.WatchDeploymentRequest
-	(*ListParkedRequest)(nil),                  // 63: dbcontroller.v1.ListParkedRequest
-	(*ListParkedResponse)(nil),                 // 64: dbcontroller.v1.ListParkedResponse
-	(*ParkedRecord)(nil),                       // 65: dbcontroller.v1.ParkedRecord
-	(*WaiveParkedRequest)(nil),                 // 66: dbcontroller.v1.WaiveParkedRequest
-	(*VerifyRequest)(nil),                      // 67: dbcontroller.v1.VerifyRequest
-	(*VerifyResponse)(nil),                     // 68: dbcontroller.v1.VerifyResponse
-	(*VerifyProgress)(nil),                     // 69: dbcontroller.v1.VerifyProgress
-	(*VerifyReport)(nil),                       // 70: dbcontroller.v1.VerifyReport
-	(*TryTransformRequest)(nil),                // 71: dbcontroller.v1.TryTransformRequest
-	(*TryTransformResponse)(nil),               // 72: dbcontroller.v1.TryTransformResponse
-	(*TriedRecord)(nil),                        // 73: dbcontroller.v1.TriedRecord
-	(*TriedDifference)(nil),                    // 74: dbcontroller.v1.TriedDifference
-	(*GetVersionRequest)(nil),                  // 75: dbcontroller.v1.GetVersionRequest
-	(*Version)(nil),                            // 76: dbcontroller.v1.Version
-	(*RegisterClientRequest)(nil),              // 77: dbcontroller.v1.RegisterClientRequest
-	(*RegisterClientResponse)(nil),             // 78: dbcontroller.v1.RegisterClientResponse
-	(*DeregisterClientRequest)(nil),            // 79: dbcontroller.v1.DeregisterClientRequest
-	(*DeregisterClientResponse)(nil),           // 80: dbcontroller.v1.DeregisterClientResponse
-	(*AckHoldRequest)(nil),                     // 81: dbcontroller.v1.AckHoldRequest
-	(*AckHoldResponse)(nil),                    // 82: dbcontroller.v1.AckHoldResponse
-	(*GetLocationRequest)(nil),                 // 83: dbcontroller.v1.GetLocationRequest
-	(*Location)(nil),                           // 84: dbcontroller.v1.Location
-	(*KindLocation)(nil),                       // 85: dbcontroller.v1.KindLocation
-	nil,                                        // 86: dbcontroller.v1.LastSwitch.MillisEntry
-	(*ListDeploymentsResponse_Unreadable)(nil), // 87: dbcontroller.v1.ListDeploymentsResponse.Unreadable
-	nil,                              // 88: dbcontroller.v1.Rehearsal.MillisEntry
-	(*ListUpdatesResponse_Task)(nil), // 89: dbcontroller.v1.ListUpdatesResponse.Task
+	(Rollout_State)(0),                         // 3: dbcontroller.v1.Rollout.State
+	(ChangeRolloutRequest_Verb)(0),             // 4: dbcontroller.v1.ChangeRolloutRequest.Verb
+	(*Deployment)(nil),                         // 5: dbcontroller.v1.Deployment
+	(*Replaced)(nil),                           // 6: dbcontroller.v1.Replaced
+	(*ReplacedKind)(nil),                       // 7: dbcontroller.v1.ReplacedKind
+	(*FormerNames)(nil),                        // 8: dbcontroller.v1.FormerNames
+	(*NameUse)(nil),                            // 9: dbcontroller.v1.NameUse
+	(*NameUser)(nil),                           // 10: dbcontroller.v1.NameUser
+	(*KeptNamespace)(nil),                      // 11: dbcontroller.v1.KeptNamespace
+	(*Breach)(nil),                             // 12: dbcontroller.v1.Breach
+	(*DecideRestoredRequest)(nil),              // 13: dbcontroller.v1.DecideRestoredRequest
+	(*RepairRequest)(nil),                      // 14: dbcontroller.v1.RepairRequest
+	(*AcceptBreachesRequest)(nil),              // 15: dbcontroller.v1.AcceptBreachesRequest
+	(*Pace)(nil),                               // 16: dbcontroller.v1.Pace
+	(*SwitchReadiness)(nil),                    // 17: dbcontroller.v1.SwitchReadiness
+	(*SwitchBlocker)(nil),                      // 18: dbcontroller.v1.SwitchBlocker
+	(*RollbackSafe)(nil),                       // 19: dbcontroller.v1.RollbackSafe
+	(*HistoryEntry)(nil),                       // 20: dbcontroller.v1.HistoryEntry
+	(*PhaseTime)(nil),                          // 21: dbcontroller.v1.PhaseTime
+	(*DataUpdate)(nil),                         // 22: dbcontroller.v1.DataUpdate
+	(*UpgradeState)(nil),                       // 23: dbcontroller.v1.UpgradeState
+	(*SwitchPolicy)(nil),                       // 24: dbcontroller.v1.SwitchPolicy
+	(*Namespace)(nil),                          // 25: dbcontroller.v1.Namespace
+	(*Encryption)(nil),                         // 26: dbcontroller.v1.Encryption
+	(*Kind)(nil),                               // 27: dbcontroller.v1.Kind
+	(*AvailableUpgrade)(nil),                   // 28: dbcontroller.v1.AvailableUpgrade
+	(*LastSwitch)(nil),                         // 29: dbcontroller.v1.LastSwitch
+	(*ReverseSync)(nil),                        // 30: dbcontroller.v1.ReverseSync
+	(*Progress)(nil),                           // 31: dbcontroller.v1.Progress
+	(*ShardProgress)(nil),                      // 32: dbcontroller.v1.ShardProgress
+	(*Server)(nil),                             // 33: dbcontroller.v1.Server
+	(*VersionUsage)(nil),                       // 34: dbcontroller.v1.VersionUsage
+	(*GetDeploymentRequest)(nil),               // 35: dbcontroller.v1.GetDeploymentRequest
+	(*ListDeploymentsRequest)(nil),             // 36: dbcontroller.v1.ListDeploymentsRequest
+	(*ListDeploymentsResponse)(nil),            // 37: dbcontroller.v1.ListDeploymentsResponse
+	(*CreateDeploymentRequest)(nil),            // 38: dbcontroller.v1.CreateDeploymentRequest
+	(*CreateDeploymentResponse)(nil),           // 39: dbcontroller.v1.CreateDeploymentResponse
+	(*BeginUpgradeRequest)(nil),                // 40: dbcontroller.v1.BeginUpgradeRequest
+	(*AbortUpgradeRequest)(nil),                // 41: dbcontroller.v1.AbortUpgradeRequest
+	(*SwitchRequest)(nil),                      // 42: dbcontroller.v1.SwitchRequest
+	(*SetPolicyRequest)(nil),                   // 43: dbcontroller.v1.SetPolicyRequest
+	(*SetPaceRequest)(nil),                     // 44: dbcontroller.v1.SetPaceRequest
+	(*PlanRequest)(nil),                        // 45: dbcontroller.v1.PlanRequest
+	(*PlanReport)(nil),                         // 46: dbcontroller.v1.PlanReport
+	(*PlanResponse)(nil),                       // 47: dbcontroller.v1.PlanResponse
+	(*WorkProgress)(nil),                       // 48: dbcontroller.v1.WorkProgress
+	(*PlanCheck)(nil),                          // 49: dbcontroller.v1.PlanCheck
+	(*RehearseRequest)(nil),                    // 50: dbcontroller.v1.RehearseRequest
+	(*RehearseResponse)(nil),                   // 51: dbcontroller.v1.RehearseResponse
+	(*RehearseReport)(nil),                     // 52: dbcontroller.v1.RehearseReport
+	(*Rehearsal)(nil),                          // 53: dbcontroller.v1.Rehearsal
+	(*CompleteRequest)(nil),                    // 54: dbcontroller.v1.CompleteRequest
+	(*EstimateLossRequest)(nil),                // 55: dbcontroller.v1.EstimateLossRequest
+	(*EstimateLossResponse)(nil),               // 56: dbcontroller.v1.EstimateLossResponse
+	(*LossReport)(nil),                         // 57: dbcontroller.v1.LossReport
+	(*ListUpdatesRequest)(nil),                 // 58: dbcontroller.v1.ListUpdatesRequest
+	(*ListUpdatesResponse)(nil),                // 59: dbcontroller.v1.ListUpdatesResponse
+	(*BeginUpdateRequest)(nil),                 // 60: dbcontroller.v1.BeginUpdateRequest
+	(*CancelUpdateRequest)(nil),                // 61: dbcontroller.v1.CancelUpdateRequest
+	(*WaiveKindRequest)(nil),                   // 62: dbcontroller.v1.WaiveKindRequest
+	(*WaiveKindResponse)(nil),                  // 63: dbcontroller.v1.WaiveKindResponse
+	(*WatchDeploymentRequest)(nil),             // 64: dbcontroller.v1.WatchDeploymentRequest
+	(*ListParkedRequest)(nil),                  // 65: dbcontroller.v1.ListParkedRequest
+	(*ListParkedResponse)(nil),                 // 66: dbcontroller.v1.ListParkedResponse
+	(*ParkedRecord)(nil),                       // 67: dbcontroller.v1.ParkedRecord
+	(*WaiveParkedRequest)(nil),                 // 68: dbcontroller.v1.WaiveParkedRequest
+	(*VerifyRequest)(nil),                      // 69: dbcontroller.v1.VerifyRequest
+	(*VerifyResponse)(nil),                     // 70: dbcontroller.v1.VerifyResponse
+	(*VerifyProgress)(nil),                     // 71: dbcontroller.v1.VerifyProgress
+	(*VerifyReport)(nil),                       // 72: dbcontroller.v1.VerifyReport
+	(*TryTransformRequest)(nil),                // 73: dbcontroller.v1.TryTransformRequest
+	(*TryTransformResponse)(nil),               // 74: dbcontroller.v1.TryTransformResponse
+	(*TriedRecord)(nil),                        // 75: dbcontroller.v1.TriedRecord
+	(*TriedDifference)(nil),                    // 76: dbcontroller.v1.TriedDifference
+	(*GetVersionRequest)(nil),                  // 77: dbcontroller.v1.GetVersionRequest
+	(*Version)(nil),                            // 78: dbcontroller.v1.Version
+	(*RegisterClientRequest)(nil),              // 79: dbcontroller.v1.RegisterClientRequest
+	(*RegisterClientResponse)(nil),             // 80: dbcontroller.v1.RegisterClientResponse
+	(*DeregisterClientRequest)(nil),            // 81: dbcontroller.v1.DeregisterClientRequest
+	(*DeregisterClientResponse)(nil),           // 82: dbcontroller.v1.DeregisterClientResponse
+	(*AckHoldRequest)(nil),                     // 83: dbcontroller.v1.AckHoldRequest
+	(*AckHoldResponse)(nil),                    // 84: dbcontroller.v1.AckHoldResponse
+	(*GetLocationRequest)(nil),                 // 85: dbcontroller.v1.GetLocationRequest
+	(*Location)(nil),                           // 86: dbcontroller.v1.Location
+	(*KindLocation)(nil),                       // 87: dbcontroller.v1.KindLocation
+	(*Rollout)(nil),                            // 88: dbcontroller.v1.Rollout
+	(*RolloutPolicy)(nil),                      // 89: dbcontroller.v1.RolloutPolicy
+	(*RolloutWave)(nil),                        // 90: dbcontroller.v1.RolloutWave
+	(*RolloutDeployment)(nil),                  // 91: dbcontroller.v1.RolloutDeployment
+	(*RolloutEvent)(nil),                       // 92: dbcontroller.v1.RolloutEvent
+	(*BeginRolloutRequest)(nil),                // 93: dbcontroller.v1.BeginRolloutRequest
+	(*GetRolloutRequest)(nil),                  // 94: dbcontroller.v1.GetRolloutRequest
+	(*ListRolloutsRequest)(nil),                // 95: dbcontroller.v1.ListRolloutsRequest
+	(*ListRolloutsResponse)(nil),               // 96: dbcontroller.v1.ListRolloutsResponse
+	(*ChangeRolloutRequest)(nil),               // 97: dbcontroller.v1.ChangeRolloutRequest
+	(*ForgetRolloutRequest)(nil),               // 98: dbcontroller.v1.ForgetRolloutRequest
+	nil,                                        // 99: dbcontroller.v1.LastSwitch.MillisEntry
+	(*ListDeploymentsResponse_Unreadable)(nil), // 100: dbcontroller.v1.ListDeploymentsResponse.Unreadable
+	nil,                              // 101: dbcontroller.v1.Rehearsal.MillisEntry
+	(*ListUpdatesResponse_Task)(nil), // 102: dbcontroller.v1.ListUpdatesResponse.Task
 }
 var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
-	21, // 0: dbcontroller.v1.Deployment.upgrade_state:type_name -> dbcontroller.v1.UpgradeState
-	23, // 1: dbcontroller.v1.Deployment.namespaces:type_name -> dbcontroller.v1.Namespace
-	26, // 2: dbcontroller.v1.Deployment.available_upgrades:type_name -> dbcontroller.v1.AvailableUpgrade
-	27, // 3: dbcontroller.v1.Deployment.last_switch:type_name -> dbcontroller.v1.LastSwitch
-	28, // 4: dbcontroller.v1.Deployment.reverse_sync:type_name -> dbcontroller.v1.ReverseSync
-	29, // 5: dbcontroller.v1.Deployment.progress:type_name -> dbcontroller.v1.Progress
-	31, // 6: dbcontroller.v1.Deployment.servers:type_name -> dbcontroller.v1.Server
-	14, // 7: dbcontroller.v1.Deployment.pace:type_name -> dbcontroller.v1.Pace
-	15, // 8: dbcontroller.v1.Deployment.readiness:type_name -> dbcontroller.v1.SwitchReadiness
-	17, // 9: dbcontroller.v1.Deployment.rollback_safe:type_name -> dbcontroller.v1.RollbackSafe
-	20, // 10: dbcontroller.v1.Deployment.update:type_name -> dbcontroller.v1.DataUpdate
-	18, // 11: dbcontroller.v1.Deployment.history:type_name -> dbcontroller.v1.HistoryEntry
-	9,  // 12: dbcontroller.v1.Deployment.kept:type_name -> dbcontroller.v1.KeptNamespace
-	10, // 13: dbcontroller.v1.Deployment.breaches:type_name -> dbcontroller.v1.Breach
-	6,  // 14: dbcontroller.v1.Deployment.former_names:type_name -> dbcontroller.v1.FormerNames
-	4,  // 15: dbcontroller.v1.Deployment.replaced:type_name -> dbcontroller.v1.Replaced
-	5,  // 16: dbcontroller.v1.Replaced.kinds:type_name -> dbcontroller.v1.ReplacedKind
-	7,  // 17: dbcontroller.v1.FormerNames.uses:type_name -> dbcontroller.v1.NameUse
-	8,  // 18: dbcontroller.v1.NameUse.users:type_name -> dbcontroller.v1.NameUser
-	16, // 19: dbcontroller.v1.SwitchReadiness.blockers:type_name -> dbcontroller.v1.SwitchBlocker
-	19, // 20: dbcontroller.v1.HistoryEntry.phases:type_name -> dbcontroller.v1.PhaseTime
-	0,  // 21: dbcontroller.v1.UpgradeState.state:type_name -> dbcontroller.v1.UpgradeState.State
-	22, // 22: dbcontroller.v1.UpgradeState.policy:type_name -> dbcontroller.v1.SwitchPolicy
-	25, // 23: dbcontroller.v1.Namespace.kinds:type_name -> dbcontroller.v1.Kind
-	24, // 24: dbcontroller.v1.Namespace.encryption:type_name -> dbcontroller.v1.Encryption
-	86, // 25: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
-	30, // 26: dbcontroller.v1.Progress.shards:type_name -> dbcontroller.v1.ShardProgress
-	32, // 27: dbcontroller.v1.Server.usage:type_name -> dbcontroller.v1.VersionUsage
-	3,  // 28: dbcontroller.v1.ListDeploymentsResponse.deployments:type_name -> dbcontroller.v1.Deployment
-	87, // 29: dbcontroller.v1.ListDeploymentsResponse.unreadable:type_name -> dbcontroller.v1.ListDeploymentsResponse.Unreadable
-	3,  // 30: dbcontroller.v1.CreateDeploymentResponse.deployment:type_name -> dbcontroller.v1.Deployment
-	22, // 31: dbcontroller.v1.BeginUpgradeRequest.policy:type_name -> dbcontroller.v1.SwitchPolicy
-	47, // 32: dbcontroller.v1.PlanReport.checks:type_name -> dbcontroller.v1.PlanCheck
-	46, // 33: dbcontroller.v1.PlanResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	44, // 34: dbcontroller.v1.PlanResponse.report:type_name -> dbcontroller.v1.PlanReport
-	1,  // 35: dbcontroller.v1.PlanCheck.verdict:type_name -> dbcontroller.v1.PlanCheck.Verdict
-	50, // 36: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
-	46, // 37: dbcontroller.v1.RehearseResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	51, // 38: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
-	88, // 39: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
-	55, // 40: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
-	46, // 41: dbcontroller.v1.EstimateLossResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	89, // 42: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
-	65, // 43: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
-	69, // 44: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
-	70, // 45: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
-	46, // 46: dbcontroller.v1.VerifyResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	73, // 47: dbcontroller.v1.TryTransformResponse.was:type_name -> dbcontroller.v1.TriedRecord
-	73, // 48: dbcontroller.v1.TryTransformResponse.there:type_name -> dbcontroller.v1.TriedRecord
-	73, // 49: dbcontroller.v1.TryTransformResponse.back:type_name -> dbcontroller.v1.TriedRecord
-	74, // 50: dbcontroller.v1.TryTransformResponse.differences:type_name -> dbcontroller.v1.TriedDifference
-	84, // 51: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
-	2,  // 52: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
-	85, // 53: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
-	33, // 54: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
-	34, // 55: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
-	36, // 56: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
-	38, // 57: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
-	39, // 58: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
-	40, // 59: dbcontroller.v1.DeploymentService.Switch:input_type -> dbcontroller.v1.SwitchRequest
-	13, // 60: dbcontroller.v1.DeploymentService.AcceptBreaches:input_type -> dbcontroller.v1.AcceptBreachesRequest
-	12, // 61: dbcontroller.v1.DeploymentService.Repair:input_type -> dbcontroller.v1.RepairRequest
-	11, // 62: dbcontroller.v1.DeploymentService.DecideRestored:input_type -> dbcontroller.v1.DecideRestoredRequest
-	41, // 63: dbcontroller.v1.DeploymentService.SetPolicy:input_type -> dbcontroller.v1.SetPolicyRequest
-	42, // 64: dbcontroller.v1.DeploymentService.SetPace:input_type -> dbcontroller.v1.SetPaceRequest
-	43, // 65: dbcontroller.v1.DeploymentService.Plan:input_type -> dbcontroller.v1.PlanRequest
-	43, // 66: dbcontroller.v1.DeploymentService.StreamPlan:input_type -> dbcontroller.v1.PlanRequest
-	48, // 67: dbcontroller.v1.DeploymentService.Rehearse:input_type -> dbcontroller.v1.RehearseRequest
-	52, // 68: dbcontroller.v1.DeploymentService.Complete:input_type -> dbcontroller.v1.CompleteRequest
-	53, // 69: dbcontroller.v1.DeploymentService.EstimateLoss:input_type -> dbcontroller.v1.EstimateLossRequest
-	56, // 70: dbcontroller.v1.DeploymentService.ListUpdates:input_type -> dbcontroller.v1.ListUpdatesRequest
-	58, // 71: dbcontroller.v1.DeploymentService.BeginUpdate:input_type -> dbcontroller.v1.BeginUpdateRequest
-	59, // 72: dbcontroller.v1.DeploymentService.CancelUpdate:input_type -> dbcontroller.v1.CancelUpdateRequest
-	62, // 73: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
-	63, // 74: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
-	66, // 75: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
-	60, // 76: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
-	67, // 77: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
-	71, // 78: dbcontroller.v1.DeploymentService.TryTransform:input_type -> dbcontroller.v1.TryTransformRequest
-	75, // 79: dbcontroller.v1.DeploymentService.GetVersion:input_type -> dbcontroller.v1.GetVersionRequest
-	77, // 80: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
-	79, // 81: dbcontroller.v1.DeploymentService.DeregisterClient:input_type -> dbcontroller.v1.DeregisterClientRequest
-	81, // 82: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
-	83, // 83: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
-	3,  // 84: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
-	35, // 85: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
-	37, // 86: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
-	3,  // 87: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
-	3,  // 88: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
-	3,  // 89: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
-	3,  // 90: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
-	3,  // 91: dbcontroller.v1.DeploymentService.Repair:output_type -> dbcontroller.v1.Deployment
-	3,  // 92: dbcontroller.v1.DeploymentService.DecideRestored:output_type -> dbcontroller.v1.Deployment
-	3,  // 93: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
-	3,  // 94: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
-	44, // 95: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
-	45, // 96: dbcontroller.v1.DeploymentService.StreamPlan:output_type -> dbcontroller.v1.PlanResponse
-	49, // 97: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
-	3,  // 98: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
-	54, // 99: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
-	57, // 100: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
-	3,  // 101: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
-	3,  // 102: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
-	3,  // 103: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
-	64, // 104: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
-	65, // 105: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
-	61, // 106: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
-	68, // 107: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
-	72, // 108: dbcontroller.v1.DeploymentService.TryTransform:output_type -> dbcontroller.v1.TryTransformResponse
-	76, // 109: dbcontroller.v1.DeploymentService.GetVersion:output_type -> dbcontroller.v1.Version
-	78, // 110: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
-	80, // 111: dbcontroller.v1.DeploymentService.DeregisterClient:output_type -> dbcontroller.v1.DeregisterClientResponse
-	82, // 112: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
-	84, // 113: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
-	84, // [84:114] is the sub-list for method output_type
-	54, // [54:84] is the sub-list for method input_type
-	54, // [54:54] is the sub-list for extension type_name
-	54, // [54:54] is the sub-list for extension extendee
-	0,  // [0:54] is the sub-list for field type_name
+	23,  // 0: dbcontroller.v1.Deployment.upgrade_state:type_name -> dbcontroller.v1.UpgradeState
+	25,  // 1: dbcontroller.v1.Deployment.namespaces:type_name -> dbcontroller.v1.Namespace
+	28,  // 2: dbcontroller.v1.Deployment.available_upgrades:type_name -> dbcontroller.v1.AvailableUpgrade
+	29,  // 3: dbcontroller.v1.Deployment.last_switch:type_name -> dbcontroller.v1.LastSwitch
+	30,  // 4: dbcontroller.v1.Deployment.reverse_sync:type_name -> dbcontroller.v1.ReverseSync
+	31,  // 5: dbcontroller.v1.Deployment.progress:type_name -> dbcontroller.v1.Progress
+	33,  // 6: dbcontroller.v1.Deployment.servers:type_name -> dbcontroller.v1.Server
+	16,  // 7: dbcontroller.v1.Deployment.pace:type_name -> dbcontroller.v1.Pace
+	17,  // 8: dbcontroller.v1.Deployment.readiness:type_name -> dbcontroller.v1.SwitchReadiness
+	19,  // 9: dbcontroller.v1.Deployment.rollback_safe:type_name -> dbcontroller.v1.RollbackSafe
+	22,  // 10: dbcontroller.v1.Deployment.update:type_name -> dbcontroller.v1.DataUpdate
+	20,  // 11: dbcontroller.v1.Deployment.history:type_name -> dbcontroller.v1.HistoryEntry
+	11,  // 12: dbcontroller.v1.Deployment.kept:type_name -> dbcontroller.v1.KeptNamespace
+	12,  // 13: dbcontroller.v1.Deployment.breaches:type_name -> dbcontroller.v1.Breach
+	8,   // 14: dbcontroller.v1.Deployment.former_names:type_name -> dbcontroller.v1.FormerNames
+	6,   // 15: dbcontroller.v1.Deployment.replaced:type_name -> dbcontroller.v1.Replaced
+	7,   // 16: dbcontroller.v1.Replaced.kinds:type_name -> dbcontroller.v1.ReplacedKind
+	9,   // 17: dbcontroller.v1.FormerNames.uses:type_name -> dbcontroller.v1.NameUse
+	10,  // 18: dbcontroller.v1.NameUse.users:type_name -> dbcontroller.v1.NameUser
+	18,  // 19: dbcontroller.v1.SwitchReadiness.blockers:type_name -> dbcontroller.v1.SwitchBlocker
+	21,  // 20: dbcontroller.v1.HistoryEntry.phases:type_name -> dbcontroller.v1.PhaseTime
+	0,   // 21: dbcontroller.v1.UpgradeState.state:type_name -> dbcontroller.v1.UpgradeState.State
+	24,  // 22: dbcontroller.v1.UpgradeState.policy:type_name -> dbcontroller.v1.SwitchPolicy
+	27,  // 23: dbcontroller.v1.Namespace.kinds:type_name -> dbcontroller.v1.Kind
+	26,  // 24: dbcontroller.v1.Namespace.encryption:type_name -> dbcontroller.v1.Encryption
+	99,  // 25: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
+	32,  // 26: dbcontroller.v1.Progress.shards:type_name -> dbcontroller.v1.ShardProgress
+	34,  // 27: dbcontroller.v1.Server.usage:type_name -> dbcontroller.v1.VersionUsage
+	5,   // 28: dbcontroller.v1.ListDeploymentsResponse.deployments:type_name -> dbcontroller.v1.Deployment
+	100, // 29: dbcontroller.v1.ListDeploymentsResponse.unreadable:type_name -> dbcontroller.v1.ListDeploymentsResponse.Unreadable
+	5,   // 30: dbcontroller.v1.CreateDeploymentResponse.deployment:type_name -> dbcontroller.v1.Deployment
+	24,  // 31: dbcontroller.v1.BeginUpgradeRequest.policy:type_name -> dbcontroller.v1.SwitchPolicy
+	49,  // 32: dbcontroller.v1.PlanReport.checks:type_name -> dbcontroller.v1.PlanCheck
+	48,  // 33: dbcontroller.v1.PlanResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	46,  // 34: dbcontroller.v1.PlanResponse.report:type_name -> dbcontroller.v1.PlanReport
+	1,   // 35: dbcontroller.v1.PlanCheck.verdict:type_name -> dbcontroller.v1.PlanCheck.Verdict
+	52,  // 36: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
+	48,  // 37: dbcontroller.v1.RehearseResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	53,  // 38: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
+	101, // 39: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
+	57,  // 40: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
+	48,  // 41: dbcontroller.v1.EstimateLossResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	102, // 42: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
+	67,  // 43: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
+	71,  // 44: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
+	72,  // 45: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
+	48,  // 46: dbcontroller.v1.VerifyResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	75,  // 47: dbcontroller.v1.TryTransformResponse.was:type_name -> dbcontroller.v1.TriedRecord
+	75,  // 48: dbcontroller.v1.TryTransformResponse.there:type_name -> dbcontroller.v1.TriedRecord
+	75,  // 49: dbcontroller.v1.TryTransformResponse.back:type_name -> dbcontroller.v1.TriedRecord
+	76,  // 50: dbcontroller.v1.TryTransformResponse.differences:type_name -> dbcontroller.v1.TriedDifference
+	86,  // 51: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
+	2,   // 52: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
+	87,  // 53: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
+	89,  // 54: dbcontroller.v1.Rollout.policy:type_name -> dbcontroller.v1.RolloutPolicy
+	90,  // 55: dbcontroller.v1.Rollout.waves:type_name -> dbcontroller.v1.RolloutWave
+	3,   // 56: dbcontroller.v1.Rollout.state:type_name -> dbcontroller.v1.Rollout.State
+	92,  // 57: dbcontroller.v1.Rollout.history:type_name -> dbcontroller.v1.RolloutEvent
+	91,  // 58: dbcontroller.v1.RolloutWave.deployments:type_name -> dbcontroller.v1.RolloutDeployment
+	90,  // 59: dbcontroller.v1.BeginRolloutRequest.waves:type_name -> dbcontroller.v1.RolloutWave
+	89,  // 60: dbcontroller.v1.BeginRolloutRequest.policy:type_name -> dbcontroller.v1.RolloutPolicy
+	88,  // 61: dbcontroller.v1.ListRolloutsResponse.rollouts:type_name -> dbcontroller.v1.Rollout
+	4,   // 62: dbcontroller.v1.ChangeRolloutRequest.verb:type_name -> dbcontroller.v1.ChangeRolloutRequest.Verb
+	35,  // 63: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
+	36,  // 64: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
+	38,  // 65: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
+	40,  // 66: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
+	41,  // 67: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
+	42,  // 68: dbcontroller.v1.DeploymentService.Switch:input_type -> dbcontroller.v1.SwitchRequest
+	15,  // 69: dbcontroller.v1.DeploymentService.AcceptBreaches:input_type -> dbcontroller.v1.AcceptBreachesRequest
+	14,  // 70: dbcontroller.v1.DeploymentService.Repair:input_type -> dbcontroller.v1.RepairRequest
+	13,  // 71: dbcontroller.v1.DeploymentService.DecideRestored:input_type -> dbcontroller.v1.DecideRestoredRequest
+	43,  // 72: dbcontroller.v1.DeploymentService.SetPolicy:input_type -> dbcontroller.v1.SetPolicyRequest
+	44,  // 73: dbcontroller.v1.DeploymentService.SetPace:input_type -> dbcontroller.v1.SetPaceRequest
+	45,  // 74: dbcontroller.v1.DeploymentService.Plan:input_type -> dbcontroller.v1.PlanRequest
+	45,  // 75: dbcontroller.v1.DeploymentService.StreamPlan:input_type -> dbcontroller.v1.PlanRequest
+	50,  // 76: dbcontroller.v1.DeploymentService.Rehearse:input_type -> dbcontroller.v1.RehearseRequest
+	54,  // 77: dbcontroller.v1.DeploymentService.Complete:input_type -> dbcontroller.v1.CompleteRequest
+	55,  // 78: dbcontroller.v1.DeploymentService.EstimateLoss:input_type -> dbcontroller.v1.EstimateLossRequest
+	58,  // 79: dbcontroller.v1.DeploymentService.ListUpdates:input_type -> dbcontroller.v1.ListUpdatesRequest
+	60,  // 80: dbcontroller.v1.DeploymentService.BeginUpdate:input_type -> dbcontroller.v1.BeginUpdateRequest
+	61,  // 81: dbcontroller.v1.DeploymentService.CancelUpdate:input_type -> dbcontroller.v1.CancelUpdateRequest
+	64,  // 82: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
+	65,  // 83: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
+	68,  // 84: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
+	62,  // 85: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
+	69,  // 86: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
+	73,  // 87: dbcontroller.v1.DeploymentService.TryTransform:input_type -> dbcontroller.v1.TryTransformRequest
+	77,  // 88: dbcontroller.v1.DeploymentService.GetVersion:input_type -> dbcontroller.v1.GetVersionRequest
+	93,  // 89: dbcontroller.v1.DeploymentService.BeginRollout:input_type -> dbcontroller.v1.BeginRolloutRequest
+	94,  // 90: dbcontroller.v1.DeploymentService.GetRollout:input_type -> dbcontroller.v1.GetRolloutRequest
+	95,  // 91: dbcontroller.v1.DeploymentService.ListRollouts:input_type -> dbcontroller.v1.ListRolloutsRequest
+	97,  // 92: dbcontroller.v1.DeploymentService.ChangeRollout:input_type -> dbcontroller.v1.ChangeRolloutRequest
+	98,  // 93: dbcontroller.v1.DeploymentService.ForgetRollout:input_type -> dbcontroller.v1.ForgetRolloutRequest
+	79,  // 94: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
+	81,  // 95: dbcontroller.v1.DeploymentService.DeregisterClient:input_type -> dbcontroller.v1.DeregisterClientRequest
+	83,  // 96: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
+	85,  // 97: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
+	5,   // 98: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
+	37,  // 99: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
+	39,  // 100: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
+	5,   // 101: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
+	5,   // 102: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
+	5,   // 103: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
+	5,   // 104: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
+	5,   // 105: dbcontroller.v1.DeploymentService.Repair:output_type -> dbcontroller.v1.Deployment
+	5,   // 106: dbcontroller.v1.DeploymentService.DecideRestored:output_type -> dbcontroller.v1.Deployment
+	5,   // 107: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
+	5,   // 108: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
+	46,  // 109: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
+	47,  // 110: dbcontroller.v1.DeploymentService.StreamPlan:output_type -> dbcontroller.v1.PlanResponse
+	51,  // 111: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
+	5,   // 112: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
+	56,  // 113: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
+	59,  // 114: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
+	5,   // 115: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
+	5,   // 116: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
+	5,   // 117: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
+	66,  // 118: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
+	67,  // 119: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
+	63,  // 120: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
+	70,  // 121: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
+	74,  // 122: dbcontroller.v1.DeploymentService.TryTransform:output_type -> dbcontroller.v1.TryTransformResponse
+	78,  // 123: dbcontroller.v1.DeploymentService.GetVersion:output_type -> dbcontroller.v1.Version
+	88,  // 124: dbcontroller.v1.DeploymentService.BeginRollout:output_type -> dbcontroller.v1.Rollout
+	88,  // 125: dbcontroller.v1.DeploymentService.GetRollout:output_type -> dbcontroller.v1.Rollout
+	96,  // 126: dbcontroller.v1.DeploymentService.ListRollouts:output_type -> dbcontroller.v1.ListRolloutsResponse
+	88,  // 127: dbcontroller.v1.DeploymentService.ChangeRollout:output_type -> dbcontroller.v1.Rollout
+	88,  // 128: dbcontroller.v1.DeploymentService.ForgetRollout:output_type -> dbcontroller.v1.Rollout
+	80,  // 129: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
+	82,  // 130: dbcontroller.v1.DeploymentService.DeregisterClient:output_type -> dbcontroller.v1.DeregisterClientResponse
+	84,  // 131: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
+	86,  // 132: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
+	98,  // [98:133] is the sub-list for method output_type
+	63,  // [63:98] is the sub-list for method input_type
+	63,  // [63:63] is the sub-list for extension type_name
+	63,  // [63:63] is the sub-list for extension extendee
+	0,   // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_dbcontroller_v1_deployment_proto_init() }
@@ -7852,13 +8873,14 @@ func file_dbcontroller_v1_deployment_proto_init() {
 	file_dbcontroller_v1_deployment_proto_msgTypes[43].OneofWrappers = []any{}
 	file_dbcontroller_v1_deployment_proto_msgTypes[49].OneofWrappers = []any{}
 	file_dbcontroller_v1_deployment_proto_msgTypes[57].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[84].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dbcontroller_v1_deployment_proto_rawDesc), len(file_dbcontroller_v1_deployment_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   87,
+			NumEnums:      5,
+			NumMessages:   98,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -48,8 +48,8 @@
 //   - recordWatch notices that etcd no longer has the record.
 //
 // The parts in packages of their own are cleanup (retired versions, tombstones), comparison
-// (verification), engines (the sync), formernames (who still uses old names), keys (encryption) and
-// metrics.
+// (verification), engines (the sync), formernames (who still uses old names), keys (encryption), metrics
+// and rollouts.
 //
 // Begin to read at App.Run, App.work and App.lead.
 //
@@ -60,6 +60,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -69,6 +71,7 @@ import (
 	"dbcontroller.dev/internal/control/controller/comparison"
 	"dbcontroller.dev/internal/control/controller/engines"
 	"dbcontroller.dev/internal/control/controller/keys"
+	"dbcontroller.dev/internal/control/controller/rollouts"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/internal/control/preflight"
@@ -147,6 +150,7 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 	service := api.New(a.store, a.deployment, api.Config{
 		Upgrades: a, Verifier: a.comparison, Updates: updates{a.registry, a.deployment, a.keys, a.imports}, Rehearser: a.rehearser(), Planner: a.planner(), Loss: a.comparison, Trier: a, Log: a.log,
 		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Policy.Hold}, Initial: a.first, Waits: a.waits, RollbackLacks: a.collections.RollbackLacks, ViewsLeft: a.collections.ViewsLeft, BackAway: a.wayBack.BackAway, Starting: a.starting, Build: a.opts.Build, Encryption: a.keys.Shown, KeysLack: a.keys.Lack, KindsLack: a.KindsLack, ServedLost: a.wayBack.ServedLost, RetireLacks: a.retirement().Lacks,
+		RolloutChecks: slices.Collect(maps.Keys(a.cfg.RolloutChecks)),
 	})
 	a.log.Info("controller listens", append([]zap.Field{zap.String("deployment", a.cfg.Deployment)}, doors.Addresses()...)...)
 	g, ctx := errgroup.WithContext(ctx)
@@ -157,11 +161,27 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 		_ = presence.AnnounceInsecure(ctx, a.opts.ID, warnings) // as soon as there is a lease
 		g.Go(func() error { return presence.Run(ctx) })
 	}
+	// A rehearsal has no part in rollouts.
+	if !a.opts.quiet {
+		g.Go(func() error { return a.rollouts(service).Run(ctx) })
+	}
 	g.Go(func() error { return a.keys.Announce(ctx) })
 	g.Go(func() error { return a.keys.Look(ctx) })
 	g.Go(func() error { return doors.Serve(ctx, service) })
 	g.Go(func() error { return a.work(ctx) })
 	return g.Wait()
+}
+
+// rollouts returns the part that carries out rollouts.
+func (a *App) rollouts(service *api.Service) *rollouts.Runner {
+	all := a.opts.Rollouts
+	if all == nil {
+		all = a.deployment.Rollouts()
+	}
+	return rollouts.New(rollouts.Config{
+		ID: a.opts.ID, Coord: a.store, Store: a.deployment, Rollouts: all, Acts: service,
+		Checks: a.cfg.RolloutChecks, Look: a.opts.RolloutLook, Log: a.log,
+	})
 }
 
 // work prepares the deployment, and then owns shards, syncs and leads. If it must wait for a

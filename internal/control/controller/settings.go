@@ -6,6 +6,8 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"dbcontroller.dev/internal/control/controller/rollouts"
+	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/internal/control/preflight"
 	"dbcontroller.dev/internal/coord"
@@ -35,6 +37,12 @@ type Options struct {
 	// chosen place.
 	Wrap func(version string, ns record.Namespace) record.Namespace
 
+	// Rollouts are the rollouts in the coordination store, shared by the controllers of a process.
+	// Nil: this controller has its own.
+	Rollouts *deployment.Rollouts
+	// RolloutLook is the time between two looks at the deployments of a wave. 0 means the default.
+	RolloutLook time.Duration
+
 	// reads marks a rehearsal controller over the real source. It never switches, and tries out
 	// nothing in the databases, not even in scratch collections.
 	reads bool
@@ -62,8 +70,10 @@ type Settings struct {
 	// Coordination describes this process's access to the coordination store, for plans.
 	Coordination preflight.Coordination
 	Hooks        []hooks.Hook // receive events
-	Imports      []Import     // other deployments to whose records this one refers
-	Referrers    []preflight.Referrer
+	// RolloutChecks are the checks that gates of rollouts can name.
+	RolloutChecks map[string]rollouts.Check
+	Imports       []Import // other deployments to whose records this one refers
+	Referrers     []preflight.Referrer
 	// ShardMetrics adds metrics of each shard.
 	ShardMetrics bool
 	// ShowValues lets messages about parked records quote their values.

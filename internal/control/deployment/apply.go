@@ -2,6 +2,7 @@ package deployment
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,11 +23,14 @@ func AskedBy(ctx context.Context, who string) context.Context {
 	return context.WithValue(ctx, askedByKey{}, who)
 }
 
+// Asker returns the name that AskedBy set, "" for none.
+func Asker(ctx context.Context) string {
+	who, _ := ctx.Value(askedByKey{}).(string)
+	return who
+}
+
 func (s *Store) askedBy(ctx context.Context) string {
-	if who, _ := ctx.Value(askedByKey{}).(string); who != "" {
-		return who
-	}
-	return s.cfg.By
+	return cmp.Or(Asker(ctx), s.cfg.By)
 }
 
 // maxConditions bounds the caller's conditions in a commit of the record. The record itself takes

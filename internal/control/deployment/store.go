@@ -348,3 +348,8 @@ func (s *Store) Replace(ctx context.Context, d upgradestate.Deployment, revision
 	}
 	return nil
 }
+
+// Condition returns a condition that holds as long as nobody changes the record.
+func (s *Store) Condition(d upgradestate.Deployment) coord.Condition {
+	return coord.Condition{Key: s.recordKey(), Revision: d.Revision}
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -28,9 +29,16 @@ var passedOn = []string{"PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR"
 const outlives = time.Second
 
 func (c *command) Send(ctx context.Context, e Event, body []byte) error {
-	cmd := exec.CommandContext(ctx, c.argv[0], c.argv[1:]...) // #nosec G204 -- the configuration names the program, and no shell runs it
-	cmd.Stdin = bytes.NewReader(body)
-	cmd.Env = []string{"DBCONTROLLER_EVENT=" + string(e.Type), "DBCONTROLLER_EVENT_ID=" + e.ID, "DBCONTROLLER_DEPLOYMENT=" + e.Deployment}
+	return RunCommand(ctx, c.argv, []string{"DBCONTROLLER_EVENT=" + string(e.Type), "DBCONTROLLER_EVENT_ID=" + e.ID, "DBCONTROLLER_DEPLOYMENT=" + e.Deployment}, body)
+}
+
+// RunCommand runs a program with few variables of our environment, those in env, and a standard
+// input. Its output is discarded. It returns an error unless the program exits with status 0. When
+// ctx ends, it kills the program together with its children.
+func RunCommand(ctx context.Context, argv, env []string, stdin []byte) error {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) // #nosec G204 -- the configuration names the program, and no shell runs it
+	cmd.Stdin = bytes.NewReader(stdin)
+	cmd.Env = slices.Clone(env)
 	for _, name := range passedOn {
 		if v, ok := os.LookupEnv(name); ok {
 			cmd.Env = append(cmd.Env, name+"="+v)

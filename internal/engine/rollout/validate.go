@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"dbcontroller.dev/upgradestate"
 )
 
 // Limits of a rollout. They bound the size of its record.
@@ -142,12 +140,4 @@ func shorten(s string, most int) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:most], "") + "..."
-}
-
-// Refuse converts the error of an invalid request for the API.
-func Refuse(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &upgradestate.RefusedError{Reason: "rollout: " + err.Error()}
 }

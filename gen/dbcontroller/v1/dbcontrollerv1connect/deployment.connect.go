@@ -118,6 +118,21 @@ const (
 	// DeploymentServiceGetVersionProcedure is the fully-qualified name of the DeploymentService's
 	// GetVersion RPC.
 	DeploymentServiceGetVersionProcedure = "/dbcontroller.v1.DeploymentService/GetVersion"
+	// DeploymentServiceBeginRolloutProcedure is the fully-qualified name of the DeploymentService's
+	// BeginRollout RPC.
+	DeploymentServiceBeginRolloutProcedure = "/dbcontroller.v1.DeploymentService/BeginRollout"
+	// DeploymentServiceGetRolloutProcedure is the fully-qualified name of the DeploymentService's
+	// GetRollout RPC.
+	DeploymentServiceGetRolloutProcedure = "/dbcontroller.v1.DeploymentService/GetRollout"
+	// DeploymentServiceListRolloutsProcedure is the fully-qualified name of the DeploymentService's
+	// ListRollouts RPC.
+	DeploymentServiceListRolloutsProcedure = "/dbcontroller.v1.DeploymentService/ListRollouts"
+	// DeploymentServiceChangeRolloutProcedure is the fully-qualified name of the DeploymentService's
+	// ChangeRollout RPC.
+	DeploymentServiceChangeRolloutProcedure = "/dbcontroller.v1.DeploymentService/ChangeRollout"
+	// DeploymentServiceForgetRolloutProcedure is the fully-qualified name of the DeploymentService's
+	// ForgetRollout RPC.
+	DeploymentServiceForgetRolloutProcedure = "/dbcontroller.v1.DeploymentService/ForgetRollout"
 	// DeploymentServiceRegisterClientProcedure is the fully-qualified name of the DeploymentService's
 	// RegisterClient RPC.
 	DeploymentServiceRegisterClientProcedure = "/dbcontroller.v1.DeploymentService/RegisterClient"
@@ -226,6 +241,19 @@ type DeploymentServiceClient interface {
 	//	curl -s -H 'Content-Type: application/json' -d '{}' \
 	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/GetVersion
 	GetVersion(context.Context, *connect.Request[v1.GetVersionRequest]) (*connect.Response[v1.Version], error)
+	// BeginRollout begins one upgrade over many deployments, in waves. Controllers carry it out, each
+	// for the deployments that it is configured for. A repeated call with the same name and arguments
+	// changes nothing.
+	BeginRollout(context.Context, *connect.Request[v1.BeginRolloutRequest]) (*connect.Response[v1.Rollout], error)
+	// GetRollout returns a rollout.
+	GetRollout(context.Context, *connect.Request[v1.GetRolloutRequest]) (*connect.Response[v1.Rollout], error)
+	// ListRollouts returns all rollouts, by name.
+	ListRollouts(context.Context, *connect.Request[v1.ListRolloutsRequest]) (*connect.Response[v1.ListRolloutsResponse], error)
+	// ChangeRollout pauses, resumes, stops or rolls back a rollout.
+	ChangeRollout(context.Context, *connect.Request[v1.ChangeRolloutRequest]) (*connect.Response[v1.Rollout], error)
+	// ForgetRollout deletes the record of a rollout that has ended or was stopped. It changes no
+	// deployment.
+	ForgetRollout(context.Context, *connect.Request[v1.ForgetRolloutRequest]) (*connect.Response[v1.Rollout], error)
 	// RegisterClient tells the controller of an application of fixed-name kinds, so that a
 	// switch waits for its AckHold. Called again with the client_id at least every ttl_ms
 	// (a third of it is a good pace), it keeps the registration; otherwise that ends.
@@ -418,6 +446,36 @@ func NewDeploymentServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithSchema(deploymentServiceMethods.ByName("GetVersion")),
 			connect.WithClientOptions(opts...),
 		),
+		beginRollout: connect.NewClient[v1.BeginRolloutRequest, v1.Rollout](
+			httpClient,
+			baseURL+DeploymentServiceBeginRolloutProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("BeginRollout")),
+			connect.WithClientOptions(opts...),
+		),
+		getRollout: connect.NewClient[v1.GetRolloutRequest, v1.Rollout](
+			httpClient,
+			baseURL+DeploymentServiceGetRolloutProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("GetRollout")),
+			connect.WithClientOptions(opts...),
+		),
+		listRollouts: connect.NewClient[v1.ListRolloutsRequest, v1.ListRolloutsResponse](
+			httpClient,
+			baseURL+DeploymentServiceListRolloutsProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("ListRollouts")),
+			connect.WithClientOptions(opts...),
+		),
+		changeRollout: connect.NewClient[v1.ChangeRolloutRequest, v1.Rollout](
+			httpClient,
+			baseURL+DeploymentServiceChangeRolloutProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("ChangeRollout")),
+			connect.WithClientOptions(opts...),
+		),
+		forgetRollout: connect.NewClient[v1.ForgetRolloutRequest, v1.Rollout](
+			httpClient,
+			baseURL+DeploymentServiceForgetRolloutProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("ForgetRollout")),
+			connect.WithClientOptions(opts...),
+		),
 		registerClient: connect.NewClient[v1.RegisterClientRequest, v1.RegisterClientResponse](
 			httpClient,
 			baseURL+DeploymentServiceRegisterClientProcedure,
@@ -473,6 +531,11 @@ type deploymentServiceClient struct {
 	verify           *connect.Client[v1.VerifyRequest, v1.VerifyResponse]
 	tryTransform     *connect.Client[v1.TryTransformRequest, v1.TryTransformResponse]
 	getVersion       *connect.Client[v1.GetVersionRequest, v1.Version]
+	beginRollout     *connect.Client[v1.BeginRolloutRequest, v1.Rollout]
+	getRollout       *connect.Client[v1.GetRolloutRequest, v1.Rollout]
+	listRollouts     *connect.Client[v1.ListRolloutsRequest, v1.ListRolloutsResponse]
+	changeRollout    *connect.Client[v1.ChangeRolloutRequest, v1.Rollout]
+	forgetRollout    *connect.Client[v1.ForgetRolloutRequest, v1.Rollout]
 	registerClient   *connect.Client[v1.RegisterClientRequest, v1.RegisterClientResponse]
 	deregisterClient *connect.Client[v1.DeregisterClientRequest, v1.DeregisterClientResponse]
 	ackHold          *connect.Client[v1.AckHoldRequest, v1.AckHoldResponse]
@@ -609,6 +672,31 @@ func (c *deploymentServiceClient) GetVersion(ctx context.Context, req *connect.R
 	return c.getVersion.CallUnary(ctx, req)
 }
 
+// BeginRollout calls dbcontroller.v1.DeploymentService.BeginRollout.
+func (c *deploymentServiceClient) BeginRollout(ctx context.Context, req *connect.Request[v1.BeginRolloutRequest]) (*connect.Response[v1.Rollout], error) {
+	return c.beginRollout.CallUnary(ctx, req)
+}
+
+// GetRollout calls dbcontroller.v1.DeploymentService.GetRollout.
+func (c *deploymentServiceClient) GetRollout(ctx context.Context, req *connect.Request[v1.GetRolloutRequest]) (*connect.Response[v1.Rollout], error) {
+	return c.getRollout.CallUnary(ctx, req)
+}
+
+// ListRollouts calls dbcontroller.v1.DeploymentService.ListRollouts.
+func (c *deploymentServiceClient) ListRollouts(ctx context.Context, req *connect.Request[v1.ListRolloutsRequest]) (*connect.Response[v1.ListRolloutsResponse], error) {
+	return c.listRollouts.CallUnary(ctx, req)
+}
+
+// ChangeRollout calls dbcontroller.v1.DeploymentService.ChangeRollout.
+func (c *deploymentServiceClient) ChangeRollout(ctx context.Context, req *connect.Request[v1.ChangeRolloutRequest]) (*connect.Response[v1.Rollout], error) {
+	return c.changeRollout.CallUnary(ctx, req)
+}
+
+// ForgetRollout calls dbcontroller.v1.DeploymentService.ForgetRollout.
+func (c *deploymentServiceClient) ForgetRollout(ctx context.Context, req *connect.Request[v1.ForgetRolloutRequest]) (*connect.Response[v1.Rollout], error) {
+	return c.forgetRollout.CallUnary(ctx, req)
+}
+
 // RegisterClient calls dbcontroller.v1.DeploymentService.RegisterClient.
 func (c *deploymentServiceClient) RegisterClient(ctx context.Context, req *connect.Request[v1.RegisterClientRequest]) (*connect.Response[v1.RegisterClientResponse], error) {
 	return c.registerClient.CallUnary(ctx, req)
@@ -723,6 +811,19 @@ type DeploymentServiceHandler interface {
 	//	curl -s -H 'Content-Type: application/json' -d '{}' \
 	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/GetVersion
 	GetVersion(context.Context, *connect.Request[v1.GetVersionRequest]) (*connect.Response[v1.Version], error)
+	// BeginRollout begins one upgrade over many deployments, in waves. Controllers carry it out, each
+	// for the deployments that it is configured for. A repeated call with the same name and arguments
+	// changes nothing.
+	BeginRollout(context.Context, *connect.Request[v1.BeginRolloutRequest]) (*connect.Response[v1.Rollout], error)
+	// GetRollout returns a rollout.
+	GetRollout(context.Context, *connect.Request[v1.GetRolloutRequest]) (*connect.Response[v1.Rollout], error)
+	// ListRollouts returns all rollouts, by name.
+	ListRollouts(context.Context, *connect.Request[v1.ListRolloutsRequest]) (*connect.Response[v1.ListRolloutsResponse], error)
+	// ChangeRollout pauses, resumes, stops or rolls back a rollout.
+	ChangeRollout(context.Context, *connect.Request[v1.ChangeRolloutRequest]) (*connect.Response[v1.Rollout], error)
+	// ForgetRollout deletes the record of a rollout that has ended or was stopped. It changes no
+	// deployment.
+	ForgetRollout(context.Context, *connect.Request[v1.ForgetRolloutRequest]) (*connect.Response[v1.Rollout], error)
 	// RegisterClient tells the controller of an application of fixed-name kinds, so that a
 	// switch waits for its AckHold. Called again with the client_id at least every ttl_ms
 	// (a third of it is a good pace), it keeps the registration; otherwise that ends.
@@ -911,6 +1012,36 @@ func NewDeploymentServiceHandler(svc DeploymentServiceHandler, opts ...connect.H
 		connect.WithSchema(deploymentServiceMethods.ByName("GetVersion")),
 		connect.WithHandlerOptions(opts...),
 	)
+	deploymentServiceBeginRolloutHandler := connect.NewUnaryHandler(
+		DeploymentServiceBeginRolloutProcedure,
+		svc.BeginRollout,
+		connect.WithSchema(deploymentServiceMethods.ByName("BeginRollout")),
+		connect.WithHandlerOptions(opts...),
+	)
+	deploymentServiceGetRolloutHandler := connect.NewUnaryHandler(
+		DeploymentServiceGetRolloutProcedure,
+		svc.GetRollout,
+		connect.WithSchema(deploymentServiceMethods.ByName("GetRollout")),
+		connect.WithHandlerOptions(opts...),
+	)
+	deploymentServiceListRolloutsHandler := connect.NewUnaryHandler(
+		DeploymentServiceListRolloutsProcedure,
+		svc.ListRollouts,
+		connect.WithSchema(deploymentServiceMethods.ByName("ListRollouts")),
+		connect.WithHandlerOptions(opts...),
+	)
+	deploymentServiceChangeRolloutHandler := connect.NewUnaryHandler(
+		DeploymentServiceChangeRolloutProcedure,
+		svc.ChangeRollout,
+		connect.WithSchema(deploymentServiceMethods.ByName("ChangeRollout")),
+		connect.WithHandlerOptions(opts...),
+	)
+	deploymentServiceForgetRolloutHandler := connect.NewUnaryHandler(
+		DeploymentServiceForgetRolloutProcedure,
+		svc.ForgetRollout,
+		connect.WithSchema(deploymentServiceMethods.ByName("ForgetRollout")),
+		connect.WithHandlerOptions(opts...),
+	)
 	deploymentServiceRegisterClientHandler := connect.NewUnaryHandler(
 		DeploymentServiceRegisterClientProcedure,
 		svc.RegisterClient,
@@ -989,6 +1120,16 @@ func NewDeploymentServiceHandler(svc DeploymentServiceHandler, opts ...connect.H
 			deploymentServiceTryTransformHandler.ServeHTTP(w, r)
 		case DeploymentServiceGetVersionProcedure:
 			deploymentServiceGetVersionHandler.ServeHTTP(w, r)
+		case DeploymentServiceBeginRolloutProcedure:
+			deploymentServiceBeginRolloutHandler.ServeHTTP(w, r)
+		case DeploymentServiceGetRolloutProcedure:
+			deploymentServiceGetRolloutHandler.ServeHTTP(w, r)
+		case DeploymentServiceListRolloutsProcedure:
+			deploymentServiceListRolloutsHandler.ServeHTTP(w, r)
+		case DeploymentServiceChangeRolloutProcedure:
+			deploymentServiceChangeRolloutHandler.ServeHTTP(w, r)
+		case DeploymentServiceForgetRolloutProcedure:
+			deploymentServiceForgetRolloutHandler.ServeHTTP(w, r)
 		case DeploymentServiceRegisterClientProcedure:
 			deploymentServiceRegisterClientHandler.ServeHTTP(w, r)
 		case DeploymentServiceDeregisterClientProcedure:
@@ -1108,6 +1249,26 @@ func (UnimplementedDeploymentServiceHandler) TryTransform(context.Context, *conn
 
 func (UnimplementedDeploymentServiceHandler) GetVersion(context.Context, *connect.Request[v1.GetVersionRequest]) (*connect.Response[v1.Version], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.GetVersion is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) BeginRollout(context.Context, *connect.Request[v1.BeginRolloutRequest]) (*connect.Response[v1.Rollout], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.BeginRollout is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) GetRollout(context.Context, *connect.Request[v1.GetRolloutRequest]) (*connect.Response[v1.Rollout], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.GetRollout is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) ListRollouts(context.Context, *connect.Request[v1.ListRolloutsRequest]) (*connect.Response[v1.ListRolloutsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.ListRollouts is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) ChangeRollout(context.Context, *connect.Request[v1.ChangeRolloutRequest]) (*connect.Response[v1.Rollout], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.ChangeRollout is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) ForgetRollout(context.Context, *connect.Request[v1.ForgetRolloutRequest]) (*connect.Response[v1.Rollout], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.ForgetRollout is not implemented"))
 }
 
 func (UnimplementedDeploymentServiceHandler) RegisterClient(context.Context, *connect.Request[v1.RegisterClientRequest]) (*connect.Response[v1.RegisterClientResponse], error) {

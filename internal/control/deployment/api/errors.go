@@ -53,7 +53,7 @@ func connectError(err error) error {
 		return refusal.New(refusal.NotInThisState, oneLine(refused.Reason))
 	case errors.As(err, &notParked):
 		return line(connect.CodeNotFound, notParked.Error())
-	case errors.Is(err, deployment.ErrNotFound), errors.Is(err, deployment.ErrNotRegistered):
+	case errors.Is(err, deployment.ErrNotFound), errors.Is(err, deployment.ErrNotRegistered), errors.Is(err, deployment.ErrNoRollout):
 		return line(connect.CodeNotFound, err.Error())
 	case errors.Is(err, upgradestate.ErrOutdated):
 		return refusal.New(refusal.NotInThisState, oneLine(err.Error()))

@@ -91,6 +91,9 @@ type Config struct {
 	// everything is ready.
 	Policy upgradestate.Policy
 
+	// RolloutChecks are the names of the checks that rollouts can name.
+	RolloutChecks []string
+
 	Build Build // the program that answers
 
 	Log *zap.Logger // nil: none

@@ -15,6 +15,7 @@ import (
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/control/deployment/api/status"
+	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/internal/engine/verify"
 	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"
@@ -23,29 +24,34 @@ import (
 // BeginUpgrade implements the API. It checks facts outside the record: transformations,
 // servers, encryption keys, and the acceptance of losses.
 func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.BeginUpgradeRequest]) (*connect.Response[pb.Deployment], error) {
-	s, err := v.store(req.Msg.Name)
+	return v.beginUpgrade(ctx, req.Msg, randomID("u"))
+}
+
+// beginUpgrade begins an upgrade with this id, if the conditions hold.
+func (v *Service) beginUpgrade(ctx context.Context, m *pb.BeginUpgradeRequest, id string, conditions ...coord.Condition) (*connect.Response[pb.Deployment], error) {
+	s, err := v.store(m.Name)
 	if err != nil {
 		return nil, err
 	}
-	target := req.Msg.TargetVersion
+	target := m.TargetVersion
 	switch {
 	case target == "":
 		return nil, invalid("target_version", "", "the version to move to, such as v2")
-	case req.Msg.TotalShardsCount < 0:
-		return nil, invalid("total_shards_count", itoa(int64(req.Msg.TotalShardsCount)), "the ring size, or 0 to leave it out")
-	case req.Msg.AcceptLoss && !req.Msg.ToSnapshot:
+	case m.TotalShardsCount < 0:
+		return nil, invalid("total_shards_count", itoa(int64(m.TotalShardsCount)), "the ring size, or 0 to leave it out")
+	case m.AcceptLoss && !m.ToSnapshot:
 		return nil, invalid("accept_loss", "true", "to_snapshot together with it")
-	case req.Msg.Confirm != "" && !req.Msg.AcceptLoss:
-		return nil, invalid("confirm", req.Msg.Confirm, "accept_loss together with it")
+	case m.Confirm != "" && !m.AcceptLoss:
+		return nil, invalid("confirm", m.Confirm, "accept_loss together with it")
 	}
 	d, err := s.Get(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if !req.Msg.ToSnapshot {
+	if !m.ToSnapshot {
 		d = v.awaitFollowing(ctx, s, d, target)
 	}
-	hash, err := v.transformHash(s, d, target, req.Msg.ToSnapshot)
+	hash, err := v.transformHash(s, d, target, m.ToSnapshot)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +62,7 @@ func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.Begi
 		}
 	}
 	if d.Upgrade == nil {
-		if !req.Msg.ToSnapshot && !offered(d, target) {
+		if !m.ToSnapshot && !offered(d, target) {
 			hash = "" // no controller copies for it: the record refuses with the reason
 		}
 		servers, err := s.Servers(ctx)
@@ -70,7 +76,7 @@ func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.Begi
 		if err := v.keysLack(ctx, d, target); err != nil {
 			return nil, err
 		}
-		if l := d.LastSwitch; v.cfg.KindsLack != nil && l != nil && l.From == target && !req.Msg.ToSnapshot && !upgradestate.Retired(d, target) {
+		if l := d.LastSwitch; v.cfg.KindsLack != nil && l != nil && l.From == target && !m.ToSnapshot && !upgradestate.Retired(d, target) {
 			if lack := v.cfg.KindsLack(d, target); lack != "" {
 				return nil, refuse("begin-upgrade: " + lack)
 			}
@@ -82,12 +88,12 @@ func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.Begi
 			return nil, err
 		}
 	}
-	if err := v.mayLose(ctx, s, d, req.Msg); err != nil {
+	if err := v.mayLose(ctx, s, d, m); err != nil {
 		return nil, err
 	}
 	ev := upgradestate.Begin{
-		ID: randomID("u"), TargetVersion: target, TransformHash: hash, Shards: int(req.Msg.TotalShardsCount),
-		Snapshot: req.Msg.ToSnapshot, Policy: v.policy(d, req.Msg.Policy),
+		ID: id, TargetVersion: target, TransformHash: hash, Shards: int(m.TotalShardsCount),
+		Snapshot: m.ToSnapshot, Policy: v.policy(d, m.Policy),
 	}
 	// The effects name the parked groups that a rollback would lack.
 	parked, err := s.ParkedBack(ctx, d)
@@ -95,7 +101,7 @@ func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.Begi
 		return nil, err
 	}
 	effects := func(before, after upgradestate.Deployment) []string { return beginEffects(before, after, parked) }
-	return v.change(ctx, s, req.Msg, ev, effects, func(d upgradestate.Deployment) string {
+	return v.changeIf(ctx, s, m, ev, conditions, effects, func(d upgradestate.Deployment) string {
 		return fmt.Sprintf("upgrade %s to %s runs already", d.Upgrade.ID, d.Upgrade.TargetVersion)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/access"
 	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -55,6 +56,11 @@ type effects func(before, after upgradestate.Deployment) []string
 // change makes a transition, or in a dry run describes it. idle returns the sentence for a
 // transition that changes nothing.
 func (v *Service) change(ctx context.Context, s *deployment.Store, r request, ev upgradestate.Event, does effects, idle func(upgradestate.Deployment) string) (*connect.Response[pb.Deployment], error) {
+	return v.changeIf(ctx, s, r, ev, nil, does, idle)
+}
+
+// changeIf is change under further conditions. deployment.ErrOwnership means that one does not hold.
+func (v *Service) changeIf(ctx context.Context, s *deployment.Store, r request, ev upgradestate.Event, conditions []coord.Condition, does effects, idle func(upgradestate.Deployment) string) (*connect.Response[pb.Deployment], error) {
 	ctx, err := asked(ctx, r)
 	if err != nil {
 		return nil, err
@@ -67,7 +73,7 @@ func (v *Service) change(ctx context.Context, s *deployment.Store, r request, ev
 			after, err = upgradestate.Apply(before, ev)
 		}
 	} else {
-		before, after, err = s.Transition(ctx, ev)
+		before, after, err = s.Transition(ctx, ev, conditions...)
 		shown = after
 	}
 	if err != nil {

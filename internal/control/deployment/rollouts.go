@@ -1,0 +1,242 @@
+package deployment
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/engine/rollout"
+)
+
+// ErrNoRollout means that there is no rollout with this name.
+var ErrNoRollout error = &sentinel{"rollout does not exist", coord.ErrNotFound}
+
+// Rollouts are the rollouts in the coordination store, over all deployments with one prefix. Its
+// methods may be called concurrently.
+type Rollouts struct {
+	store *Store // any deployment of the prefix
+
+	mu       sync.Mutex
+	follower *rolloutFollower // nil: nobody watches
+}
+
+// Rollouts returns the rollouts in the coordination store of this deployment.
+func (s *Store) Rollouts() *Rollouts { return &Rollouts{store: s} }
+
+func (r *Rollouts) prefix() string { return r.store.cfg.Prefix + "/rollouts/" }
+
+// DriverKey returns the key of the lock of the one process that drives rollouts.
+func (r *Rollouts) DriverKey() string { return r.store.cfg.Prefix + "/rolloutdriver" }
+
+// Condition returns a condition that holds as long as nobody changes the rollout.
+func (r *Rollouts) Condition(ro rollout.Rollout) coord.Condition {
+	return coord.Condition{Key: r.prefix() + ro.Name, Revision: ro.Revision}
+}
+
+// Get reads a rollout, linearizably. It returns ErrNoRollout, ErrFormat or ErrCorrupt.
+func (r *Rollouts) Get(ctx context.Context, name string) (rollout.Rollout, error) {
+	if err := rollout.CheckName(name); err != nil {
+		return rollout.Rollout{}, &InvalidError{"name", name, "a rollout: up to 63 lower-case letters, digits and dashes"}
+	}
+	kv, err := r.store.coord.Get(ctx, r.prefix()+name)
+	switch {
+	case errors.Is(err, coord.ErrNotFound):
+		return rollout.Rollout{}, fmt.Errorf("%s: %w", name, ErrNoRollout)
+	case err != nil:
+		return rollout.Rollout{}, fmt.Errorf("get rollout %s: %w", name, err)
+	}
+	return decodeRollout(kv)
+}
+
+func decodeRollout(kv coord.KV) (rollout.Rollout, error) {
+	var r rollout.Rollout
+	value, err := unpackRecord(kv.Value)
+	if err == nil {
+		err = json.Unmarshal(value, &r)
+	}
+	switch {
+	case err == nil && r.Format > rollout.Format:
+		return rollout.Rollout{}, fmt.Errorf("%s: %w: %d, this binary knows %d", kv.Key, ErrFormat, r.Format, rollout.Format)
+	case err == nil:
+		err = rollout.Validate(r)
+	}
+	// An invalid record must not drive anything.
+	if err != nil {
+		return rollout.Rollout{}, fmt.Errorf("%s: %w: %w", kv.Key, ErrCorrupt, err)
+	}
+	r.Revision = kv.Mod
+	return r, nil
+}
+
+// All returns all rollouts by name. An unreadable one does not hide the others: unreadable holds its
+// error.
+func (r *Rollouts) All(ctx context.Context) (all []rollout.Rollout, unreadable []error, err error) {
+	kvs, _, err := r.store.coord.List(ctx, r.prefix())
+	if err != nil {
+		return nil, nil, fmt.Errorf("list rollouts: %w", err)
+	}
+	all, unreadable = decodeRollouts(kvs)
+	return all, unreadable, nil
+}
+
+func decodeRollouts(kvs []coord.KV) (all []rollout.Rollout, unreadable []error) {
+	for _, kv := range kvs {
+		ro, err := decodeRollout(kv)
+		if err != nil {
+			unreadable = append(unreadable, err)
+			continue
+		}
+		all = append(all, ro)
+	}
+	return all, unreadable
+}
+
+// Store stores a rollout in place of the one with the given revision; 0: there must be none. Besides
+// the errors of Commit it returns an error for an invalid record. On coord.ErrConflict and
+// coord.ErrUnknown the caller reads and decides again.
+func (r *Rollouts) Store(ctx context.Context, next rollout.Rollout, revision int64) (rollout.Rollout, error) {
+	if err := rollout.Validate(next); err != nil {
+		return rollout.Rollout{}, fmt.Errorf("rollout %s would be invalid: %w", next.Name, err)
+	}
+	value, err := json.Marshal(next)
+	if err != nil {
+		return rollout.Rollout{}, err
+	}
+	key := r.prefix() + next.Name
+	next.Revision, err = r.store.coord.Commit(ctx, []coord.Condition{{Key: key, Revision: revision}}, []coord.Op{{Key: key, Value: packRecord(value)}})
+	if err != nil {
+		return rollout.Rollout{}, fmt.Errorf("store rollout %s: %w", next.Name, err)
+	}
+	return next, nil
+}
+
+// Change changes a rollout by compare-and-swap, and returns it. It reads and decides again after a
+// conflict or an unknown outcome. change returns ok=false to change nothing.
+func (r *Rollouts) Change(ctx context.Context, name string, change func(rollout.Rollout) (next rollout.Rollout, ok bool, err error)) (rollout.Rollout, error) {
+	wait := newBackOff()
+	for {
+		now, err := r.Get(ctx, name)
+		if err != nil {
+			return rollout.Rollout{}, err
+		}
+		next, ok, err := change(now)
+		if err != nil || !ok {
+			return now, err
+		}
+		stored, err := r.Store(ctx, next, now.Revision)
+		if err == nil || !again(err) {
+			return stored, err
+		}
+		if pause(ctx, wait) != nil {
+			return rollout.Rollout{}, err
+		}
+	}
+}
+
+// Delete deletes a rollout if it has not changed since it was read.
+func (r *Rollouts) Delete(ctx context.Context, ro rollout.Rollout) error {
+	key := r.prefix() + ro.Name
+	if _, err := r.store.coord.Commit(ctx, []coord.Condition{r.Condition(ro)}, []coord.Op{{Key: key, Delete: true}}); err != nil {
+		return fmt.Errorf("delete rollout %s: %w", ro.Name, err)
+	}
+	return nil
+}
+
+// Watch delivers all rollouts, and all of them again after each change. It may skip changes. It logs
+// unreadable ones and leaves them out. The channel is closed when ctx ends. All callers share one
+// watch of the store.
+func (r *Rollouts) Watch(ctx context.Context) <-chan []rollout.Rollout {
+	return conflate(ctx, func(emit func([]rollout.Rollout)) {
+		f := r.join()
+		defer r.leave(f)
+		for {
+			all, known, changed := f.newest()
+			if known {
+				emit(all)
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+}
+
+// rolloutFollower is the watch of all rollouts that a process shares.
+type rolloutFollower struct {
+	users int // Rollouts.mu guards it
+	stop  context.CancelFunc
+	ended chan struct{}
+
+	mu      sync.Mutex
+	all     []rollout.Rollout
+	known   bool
+	changed chan struct{} // closed at the next change
+}
+
+func (r *Rollouts) join() *rolloutFollower {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.follower != nil {
+		r.follower.users++
+		return r.follower
+	}
+	ctx, stop := context.WithCancel(context.Background()) // until the last user leaves
+	f := &rolloutFollower{users: 1, stop: stop, ended: make(chan struct{}), changed: make(chan struct{})}
+	r.follower = f
+	go func() {
+		defer close(f.ended)
+		r.store.follow(ctx, r.prefix(), func(kvs map[string]coord.KV) {
+			var list []coord.KV
+			for _, key := range slices.Sorted(maps.Keys(kvs)) {
+				list = append(list, kvs[key])
+			}
+			all, unreadable := decodeRollouts(list)
+			for _, err := range unreadable {
+				r.store.cfg.Log.Error("cannot read a rollout", zap.Error(err))
+			}
+			f.set(all)
+		})
+	}()
+	return f
+}
+
+func (r *Rollouts) leave(f *rolloutFollower) {
+	r.mu.Lock()
+	f.users--
+	last := f.users == 0
+	if last {
+		r.follower = nil
+	}
+	r.mu.Unlock()
+	if last {
+		f.stop()
+		<-f.ended
+	}
+}
+
+func (f *rolloutFollower) set(all []rollout.Rollout) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	// The watch lists again when it was silent for long. That is no change.
+	if f.known && slices.EqualFunc(f.all, all, func(a, b rollout.Rollout) bool { return a.Name == b.Name && a.Revision == b.Revision }) {
+		return
+	}
+	f.all, f.known = all, true
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+func (f *rolloutFollower) newest() (all []rollout.Rollout, known bool, changed <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.all, f.known, f.changed
+}

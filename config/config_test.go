@@ -98,6 +98,7 @@ api:
 hooks:
 - {name: pager, url: "https://hooks.example.org/x?token=$(PASSWORD)", secret: "$(PASSWORD)-$(PASSWORD)-1", events: [switched, aborted], timeout: 3s, giveUp: 1h}
 - {name: log, command: [/usr/bin/logger, "$(ENV)"]}
+rollouts: {checks: [{name: errors, command: [/usr/bin/errors, "$(ENV)"]}, {name: latency, command: [/l], timeout: 2s}]}
 dbs:
 - mongo:
     endpoint: mongodb+srv://cluster.example.com/
@@ -149,6 +150,9 @@ kinds:
 				Events: []string{"switched", "aborted"}, Timeout: 3 * time.Second, GiveUp: time.Hour},
 			{Name: "log", Command: []string{"/usr/bin/logger", "prod"}, Timeout: 10 * time.Second, GiveUp: 24 * time.Hour},
 		},
+		RolloutChecks: []config.RolloutCheck{
+			{Name: "errors", Command: []string{"/usr/bin/errors", "prod"}, Timeout: 30 * time.Second}, {Name: "latency", Command: []string{"/l"}, Timeout: 2 * time.Second},
+		},
 		Kinds: []config.Kind{{From: "a", To: "b", Older: "v7", Newer: "v8", Lens: "/abs/l.yaml", Fence: "writeBlock", Indexes: map[string][]string{
 			"b": {}, "parts": {`{"key":{"z":1,"a":-1},"unique":true,"name":"prod"}`, `{"key":{"t":"text"},"partialFilterExpression":{"x":{"$in":[1.5,null,"y"]}}}`},
 		}}, {From: "c", Older: "v7", Newer: "v8", Discontinued: true}, {From: "d", Older: "v8", Newer: "v9", Discontinued: true, Fence: "view"},
@@ -176,7 +180,7 @@ func TestRefusals(t *testing.T) {
 		name, old, new string
 		want           string
 	}{
-		{"unknown key", "sharding:", "shards:", `bbs.yaml:2: shards: unknown key, want one of deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, initialVersion, kinds, updates, imports, referrers, access, parked, hooks`},
+		{"unknown key", "sharding:", "shards:", `bbs.yaml:2: shards: unknown key, want one of deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, initialVersion, kinds, updates, imports, referrers, access, parked, hooks, rollouts`},
 		{"unknown nested key", "workers: 4", "threads: 4", `bbs.yaml:4: copy.threads: unknown key, want one of auto, maxRate, workers, throttle, maxSourceLoad, window`},
 		{"unknown key of a database", "  connectionPoolSize", "  poolSize", `bbs.yaml:9: dbs[0].poolSize: unknown key, want one of namespace, backend, apiVersion, location, connectionPoolSize, mongo, etcd, disabled, encryption, fixtures`},
 		{"unknown key of mongo", "{endpoint: \"$(MONGO_URI)\"}\nkinds", "{uri: \"$(MONGO_URI)\"}\nkinds", `bbs.yaml:15: dbs[1].mongo.uri: unknown key, want one of endpoint, database, reads`},
@@ -202,6 +206,12 @@ func TestRefusals(t *testing.T) {
 		{"controller with another policy", "copy:", "api: {controllers: ['http://a;script-src *']}\ncopy:", `bbs.yaml:4: api.controllers[0]: "http://a;script-src *": want http://host:port or https://host:port of the API of a controller`},
 		{"listen without port", "copy:", "operator: {listen: localhost}\ncopy:", `bbs.yaml:4: operator.listen: "localhost": want host:port, such as 127.0.0.1:7080`},
 		{"shard metrics", "copy:", "operator: {shardMetrics: some}\ncopy:", `bbs.yaml:4: operator.shardMetrics: "some": want true or false`},
+		{"check without name", "copy:", "rollouts: {checks: [{command: [/b]}]}\ncopy:", `bbs.yaml:4: rollouts.checks[0].name: missing, want a name such as errors`},
+		{"check with a bad name", "copy:", "rollouts: {checks: [{name: A b, command: [/b]}]}\ncopy:", `bbs.yaml:4: rollouts.checks[0].name: "A b": want up to 32 lower-case letters, digits and dashes`},
+		{"check twice", "copy:", "rollouts: {checks: [{name: a, command: [/b]}, {name: a, command: [/b]}]}\ncopy:", `bbs.yaml:4: rollouts.checks[1].name: "a": given twice, want a name for each check`},
+		{"check without command", "copy:", "rollouts: {checks: [{name: a}]}\ncopy:", `bbs.yaml:4: rollouts.checks[0].command: missing, want a list with the path of a program and its arguments`},
+		{"check of no path", "copy:", "rollouts: {checks: [{name: a, command: [sh]}]}\ncopy:", `bbs.yaml:4: rollouts.checks[0].command: "sh": want the path of a program from the root first`},
+		{"check that takes long", "copy:", "rollouts: {checks: [{name: a, command: [/b], timeout: 10m}]}\ncopy:", `bbs.yaml:4: rollouts.checks[0].timeout: "10m": want a duration from 1s to 5m0s, such as 10s`},
 		{"hooks are a list", "copy:", "hooks: {name: a}\ncopy:", `bbs.yaml:4: hooks: "{name: a}": want a list`},
 		{"too many hooks", "copy:", "hooks: [" + strings.Repeat("{}, ", 16) + "{}]\ncopy:", `bbs.yaml:4: hooks: "17": want at most 16 hooks`},
 		{"hook without name", "copy:", "hooks: [{url: 'https://a'}]\ncopy:", `bbs.yaml:4: hooks[0].name: missing, want a name such as pager`},
@@ -330,7 +340,7 @@ func TestRefusesNothingAtAll(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                     "bbs.yaml: want one YAML document, found 0",
 		"# x\n":                                "bbs.yaml: want one YAML document, found 0",
-		"[]":                                   `bbs.yaml:1: "[]": want a mapping with the keys deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, initialVersion, kinds, updates, imports, referrers, access, parked, hooks`,
+		"[]":                                   `bbs.yaml:1: "[]": want a mapping with the keys deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, initialVersion, kinds, updates, imports, referrers, access, parked, hooks, rollouts`,
 		"deployment: services/a/deployments/b": "bbs.yaml:1: dbs: missing, want a list with one database for each version",
 	} {
 		if _, err := config.Parse("bbs.yaml", []byte(text), env); err == nil || err.Error() != want {

@@ -71,7 +71,7 @@ func (r *reader) hooks(n node) []Hook {
 		case m["secret"].value != nil:
 			r.fail(m["secret"], "", "want no such key: only requests to a url are signed")
 		default:
-			r.command(m["command"], &h)
+			h.Command = r.command(m["command"], "url, or ")
 		}
 		all = append(all, h)
 	}
@@ -102,19 +102,21 @@ func (r *reader) address(m map[string]node, h *Hook) {
 	}
 }
 
-func (r *reader) command(n node, h *Hook) {
+// command reads a program with its arguments. or names what could be there instead.
+func (r *reader) command(n node, or string) (argv []string) {
 	for _, item := range r.list(n) {
 		arg, _ := r.text(item)
-		h.Command = append(h.Command, arg)
+		argv = append(argv, arg)
 		if strings.ContainsRune(arg, 0) {
 			r.fail(item, "", "want an argument without a zero byte")
 		}
 	}
 	// Without a shell, the program must have a full path.
 	switch {
-	case len(h.Command) == 0:
-		r.fail(n, "", "missing, want url, or a list with the path of a program and its arguments")
-	case !filepath.IsAbs(h.Command[0]):
-		r.fail(n, shown(h.Command[0]), "want the path of a program from the root first")
+	case len(argv) == 0:
+		r.fail(n, "", "missing, want "+or+"a list with the path of a program and its arguments")
+	case !filepath.IsAbs(argv[0]):
+		r.fail(n, shown(argv[0]), "want the path of a program from the root first")
 	}
+	return argv
 }

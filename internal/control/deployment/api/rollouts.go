@@ -216,10 +216,16 @@ func (v *Service) ChangeRollout(ctx context.Context, req *connect.Request[pb.Cha
 	}
 	var effects []string
 	var shown rollout.Rollout
-	stored, err := v.rollouts().Change(ctx, m.Name, func(r rollout.Rollout) (next rollout.Rollout, ok bool, err error) {
-		next, effects, err = do(r, by, time.Now().UTC())
+	at := time.Now().UTC()
+	stored, err := v.rollouts().Change(ctx, m.Name, func(r rollout.Rollout) (rollout.Rollout, bool, error) {
 		shown = r // also in a dry run: show the stored record
-		return next, err == nil && len(effects) > 0 && !m.DryRun, err
+		// An earlier try whose answer was lost has made the change.
+		if len(effects) > 0 && slices.ContainsFunc(r.History, func(e rollout.Entry) bool { return e.By == by && e.At.Equal(at) }) {
+			return r, false, nil
+		}
+		next, does, err := do(r, by, at)
+		effects = does
+		return next, err == nil && len(does) > 0 && !m.DryRun, err
 	})
 	if err != nil {
 		return nil, err

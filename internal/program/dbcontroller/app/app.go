@@ -58,6 +58,9 @@ func New(cfg config.Config, registry *transform.Registry, store coord.Store, opt
 	set := settings(cfg, opts.EmbeddedEtcd, log)
 	var wrong error
 	set.Hooks, wrong = hooksOf(cfg)
+	if wrong == nil {
+		set.RolloutChecks, wrong = checksOf(cfg)
+	}
 	return &App{
 		cfg: cfg, opts: opts, controller: controller.New(set, registry, store, backend{cfg, log}, opts.Options, log),
 		log: log.With(zap.String("controller", opts.ID)), wrong: wrong,

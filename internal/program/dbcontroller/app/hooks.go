@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 
 	"dbcontroller.dev/config"
+	"dbcontroller.dev/internal/control/controller/rollouts"
 	"dbcontroller.dev/internal/engine/hooks"
 )
 
@@ -35,6 +36,19 @@ func hooksOf(cfg config.Config) ([]hooks.Hook, error) {
 			made.Sender = sender
 		}
 		all = append(all, made)
+	}
+	return all, nil
+}
+
+// checksOf converts the checks of rollouts, with the same checks of their commands.
+func checksOf(cfg config.Config) (map[string]rollouts.Check, error) {
+	all := map[string]rollouts.Check{}
+	for i, c := range cfg.RolloutChecks {
+		if err := hooks.CheckCommand(c.Command[0]); err != nil {
+			return nil, &config.Error{File: filepath.Base(cfg.Path), Key: fmt.Sprintf("rollouts.checks[%d].command", i), Value: c.Command[0],
+				Want: err.Error() + ": want a program that this process may run"}
+		}
+		all[c.Name] = rollouts.Command(c.Command, c.Timeout)
 	}
 	return all, nil
 }

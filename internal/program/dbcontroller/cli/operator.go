@@ -27,7 +27,7 @@ func operatorCommands(register registry.Register) []*cobra.Command {
 		deploymentVerb("get", "Show a deployment", getCommand()),
 		deploymentVerb("watch", "Follow a deployment as it changes", watchCommand()),
 		listCommand(), historyCommand(), pauseCommand(), resumeCommand(), paceCommand(), switchCommand(), policyCommand(), breachesCommand(), restoredCommand(),
-		rollbackCommand(), abortCommand(), completeCommand(), parkedCommand(), verifyCommand(), updateCommand(), keysCommand(), planCommand(register), rehearseCommand(),
+		rollbackCommand(), abortCommand(), completeCommand(), parkedCommand(), verifyCommand(), updateCommand(), keysCommand(), planCommand(register), rehearseCommand(), rolloutCommand(),
 	}
 }
 

@@ -1,0 +1,184 @@
+package rollouts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/control/deployment/deploymenttest"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/engine/rollout"
+	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// acts begins and aborts without further checks. before runs between the reading and the act.
+type acts struct {
+	w      deploymenttest.World
+	before func()
+}
+
+func (a acts) BeginFor(ctx context.Context, id, target, by string, conditions ...coord.Condition) error {
+	a.before()
+	_, err := a.w.Store.Apply(deployment.AskedBy(ctx, by), upgradestate.Begin{ID: id, TargetVersion: target}, conditions...)
+	return err
+}
+
+func (a acts) AbortFor(ctx context.Context, id, reason, by string, conditions ...coord.Condition) error {
+	a.before()
+	_, err := a.w.Store.Apply(deployment.AskedBy(ctx, by), upgradestate.Abort{ID: id, Reason: reason}, conditions...)
+	return err
+}
+
+// ordered returns a runner whose deployment has the order to upgrade.
+func ordered(t *testing.T) (*Runner, deploymenttest.World, func(func())) {
+	t.Helper()
+	w := deploymenttest.New(t).WithVersions(t)
+	before := func() {}
+	r := New(Config{
+		ID: "c", Coord: w.Coord, Store: w.Store, Rollouts: w.Store.Rollouts(), Log: zap.NewNop(),
+		Acts: acts{w, func() { before() }},
+	})
+	policy := rollout.Policy{HoldMillis: 1, GateLimitMillis: 1000, OnFailure: rollout.RollBackToo}
+	ro := rollout.New("r", "r-1", "v2", [][]string{{deploymenttest.Name}}, policy, "a test", time.Now())
+	ro, err := r.Rollouts.Store(t.Context(), ro, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.advance(t.Context(), ro, "d")
+	return r, w, func(f func()) { before = f }
+}
+
+func upgrade(t *testing.T, w deploymenttest.World) string {
+	t.Helper()
+	d, err := w.Store.Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Upgrade == nil {
+		return ""
+	}
+	return d.Upgrade.ID
+}
+
+// TestNothingBeginsAfterStop: whatever changes between the reading and the act keeps the upgrade from
+// beginning.
+func TestNothingBeginsAfterStop(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		change func(t *testing.T, r *Runner, w deploymenttest.World)
+		want   string
+	}{
+		"nothing": {func(*testing.T, *Runner, deploymenttest.World) {}, "r-1-0-0-1"},
+		"stop": {func(t *testing.T, r *Runner, _ deploymenttest.World) {
+			t.Helper()
+			change(t, r, rollout.Stop(""))
+		}, ""},
+		"pause": {func(t *testing.T, r *Runner, _ deploymenttest.World) {
+			t.Helper()
+			change(t, r, rollout.Pause(""))
+		}, ""},
+		"another upgrade, which ended": {func(t *testing.T, _ *Runner, w deploymenttest.World) {
+			t.Helper()
+			w.Begin(t)
+			w.Apply(t, upgradestate.Abort{ID: "u1", Reason: "a test"})
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, w, before := ordered(t)
+			before(func() { tc.change(t, r, w) })
+			r.act(t.Context(), "r")
+			if got := upgrade(t, w); got != tc.want {
+				t.Errorf("upgrade %q runs, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func change(t *testing.T, r *Runner, do rollout.Change) {
+	t.Helper()
+	_, err := r.Rollouts.Change(t.Context(), "r", func(ro rollout.Rollout) (rollout.Rollout, bool, error) {
+		next, _, err := do(ro, "a test", time.Now())
+		return next, true, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRefusedBeginIsShown: the reason why an upgrade cannot begin is in the rollout.
+func TestRefusedBeginIsShown(t *testing.T) {
+	t.Parallel()
+	r, w, before := ordered(t)
+	w.Apply(t, upgradestate.WithdrawAvailable{TargetVersion: "v2"})
+	before(func() {})
+	r.act(t.Context(), "r")
+	ro, err := r.Rollouts.Get(t.Context(), "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if item, _, _ := ro.Item(deploymenttest.Name); !strings.Contains(item.Detail, "no controller offers an upgrade to v2 yet") {
+		t.Errorf("the rollout shows %q", item.Detail)
+	}
+}
+
+// TestAgainst: what a gate finds in the state of a deployment.
+func TestAgainst(t *testing.T) {
+	t.Parallel()
+	lag := func(ms int64) *int64 { return &ms }
+	fine := func() deployment.State {
+		return deployment.State{Controllers: []string{"c"}, Record: upgradestate.Deployment{
+			CurrentVersion: "v2", Epoch: 2, RingSize: 1, LastSwitch: &upgradestate.Switch{From: "v1", To: "v2"},
+			Namespaces: []upgradestate.Namespace{{Version: "v1", Kinds: []upgradestate.Kind{{Kind: "a"}}}, {Version: "v2", Kinds: []upgradestate.Kind{{Kind: "a"}}}},
+			Available:  []upgradestate.Available{{TargetVersion: "v1", TransformHash: "h", Precopied: true}},
+		}, Progress: []syncer.Progress{{Epoch: 2, LagMillis: lag(0)}}}
+	}
+	for want, break1 := range map[string]func(*deployment.State){
+		"":                                func(*deployment.State) {},
+		"no controller runs":              func(s *deployment.State) { s.Controllers = nil },
+		"2 parked records block the way":  func(s *deployment.State) { s.Back.Blocking = 2 },
+		"the switch is not complete":      func(s *deployment.State) { s.Record.Namespaces[1].Kinds[0].Pending = &upgradestate.Pending{} },
+		"1 breaches of fences":            func(s *deployment.State) { s.Record.Breaches = []upgradestate.Breach{{Version: "v1"}} },
+		"a value in etcd cannot be read":  func(s *deployment.State) { s.Unreadable = []string{"k: corrupt"} },
+		"shard 0 lags 900 ms":             func(s *deployment.State) { s.Progress[0].LagMillis = lag(900) },
+		"the lag of 1 shards is not know": func(s *deployment.State) { s.Progress[0].LagMillis = nil },
+		"the lag of 1 shards is not":      func(s *deployment.State) { s.Progress[0].Epoch = 1 },
+	} {
+		s := fine()
+		break1(&s)
+		if got := against(s, rollout.Policy{MaxLagMillis: 500}); !strings.Contains(got, want) || (want == "") != (got == "") {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestChecksRun: a check passes with exit status 0, and with nothing else.
+func TestChecksRun(t *testing.T) {
+	t.Parallel()
+	mark := filepath.Join(t.TempDir(), "mark")
+	r := New(Config{ID: "c", Log: zap.NewNop(), Checks: map[string]Check{
+		"passes": Command([]string{"/bin/sh", "-c", `test "$DBCONTROLLER_ROLLOUT/$DBCONTROLLER_WAVE/$DBCONTROLLER_DEPLOYMENTS/$DBCONTROLLER_TARGET_VERSION" = "r/1/a b/v2" && touch ` + mark}, time.Minute),
+		"fails":  Command([]string{"/bin/sh", "-c", "exit 3"}, time.Minute),
+		"hangs":  {time.Millisecond, func(ctx context.Context, _ []string) error { <-ctx.Done(); return errors.New("killed") }},
+	}})
+	ro := rollout.New("r", "r-1", "v2", [][]string{{"a", "b"}}, rollout.Policy{Checks: []string{"passes", "fails", "hangs", "missing"}}, "a test", time.Now())
+	if got := r.check(t.Context(), ro); got != nil {
+		t.Errorf("outside of a gate: %v", got)
+	}
+	ro.Step = rollout.StepGate
+	want := map[string]string{"passes": "", "fails": "it ends with exit status 3", "hangs": "no answer within 1ms", "missing": "controller c has no such check in its configuration"}
+	if got := r.check(t.Context(), ro); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%q\nwant %q", got, want)
+	}
+}

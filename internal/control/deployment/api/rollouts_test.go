@@ -1,0 +1,160 @@
+package api_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/control/deployment/api"
+	"dbcontroller.dev/internal/control/deployment/deploymenttest"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/coord/memcoord"
+)
+
+func rolloutOf(waves ...string) *dbv1.BeginRolloutRequest {
+	req := &dbv1.BeginRolloutRequest{Name: "to-v2", TargetVersion: "v2", RequestedBy: "ann"}
+	for _, wave := range waves {
+		w := &dbv1.RolloutWave{}
+		for name := range strings.FieldsSeq(wave) {
+			w.Deployments = append(w.Deployments, &dbv1.RolloutDeployment{Name: name})
+		}
+		req.Waves = append(req.Waves, w)
+	}
+	return req
+}
+
+// TestBeginRolloutRefuses what could not be carried out, and stores nothing.
+func TestBeginRolloutRefuses(t *testing.T) {
+	t.Parallel()
+	w := deploymenttest.New(t).WithVersions(t)
+	other := deployment.New(w.Coord, "services/bbs.example.com/deployments/new", deployment.Config{})
+	if _, err := other.Create(t.Context(), "v1", 4); err != nil {
+		t.Fatal(err)
+	}
+	service := api.New(w.Coord, w.Store, api.Config{RolloutChecks: []string{"errors"}})
+	for want, change := range map[string]func(*dbv1.BeginRolloutRequest){
+		"invalid_argument: rollout begin: name":     func(r *dbv1.BeginRolloutRequest) { r.Name = "To V2" },
+		"invalid_argument: rollout begin: no waves": func(r *dbv1.BeginRolloutRequest) { r.Waves = nil },
+		"name it once": func(r *dbv1.BeginRolloutRequest) { r.Waves = append(r.Waves, r.Waves[0]) },
+		"invalid_argument: rollout begin: target version":            func(r *dbv1.BeginRolloutRequest) { r.TargetVersion = "" },
+		"want longer than the hold":                                  func(r *dbv1.BeginRolloutRequest) { r.Policy = &dbv1.RolloutPolicy{GateLimitMs: 1} },
+		"check latency: the configuration of this controller has no": func(r *dbv1.BeginRolloutRequest) { r.Policy = &dbv1.RolloutPolicy{Checks: []string{"latency"}} },
+		"services/none/deployments/x: deployment does not exist":     func(r *dbv1.BeginRolloutRequest) { r.Waves = rolloutOf("services/none/deployments/x").Waves },
+		"name \"x\"": func(r *dbv1.BeginRolloutRequest) { r.Waves = rolloutOf("x").Waves },
+		"services/bbs.example.com/deployments/new has no version v2": func(r *dbv1.BeginRolloutRequest) { r.Waves = rolloutOf(other.Name()).Waves },
+		"requested_by": func(r *dbv1.BeginRolloutRequest) { r.RequestedBy = "a\nb" },
+	} {
+		req := rolloutOf(deploymenttest.Name)
+		change(req)
+		_, err := service.BeginRollout(t.Context(), connect.NewRequest(req))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if all, _, err := w.Store.Rollouts().All(t.Context()); err != nil || len(all) > 0 {
+		t.Errorf("%d rollouts are stored, %v", len(all), err)
+	}
+}
+
+// TestRolloutVerbs: each verb has a dry run, may be repeated, and is refused where it makes no sense.
+func TestRolloutVerbs(t *testing.T) {
+	t.Parallel()
+	w := deploymenttest.New(t).WithVersions(t)
+	service := api.New(w.Coord, w.Store, api.Config{})
+	begin := func(dry bool) (*dbv1.Rollout, error) {
+		req := rolloutOf(deploymenttest.Name)
+		req.DryRun = dry
+		res, err := service.BeginRollout(t.Context(), connect.NewRequest(req))
+		if err != nil {
+			return nil, err
+		}
+		return res.Msg, nil
+	}
+	change := func(verb dbv1.ChangeRolloutRequest_Verb, dry bool) string {
+		res, err := service.ChangeRollout(t.Context(), connect.NewRequest(&dbv1.ChangeRolloutRequest{Name: "to-v2", Verb: verb, DryRun: dry, RequestedBy: "ann"}))
+		if err != nil {
+			return "refused"
+		}
+		if strings.HasPrefix(res.Msg.Effects[0], "nothing: ") {
+			return "nothing"
+		}
+		return res.Msg.State.String()
+	}
+	forget := func(dry bool) string {
+		_, err := service.ForgetRollout(t.Context(), connect.NewRequest(&dbv1.ForgetRolloutRequest{Name: "to-v2", DryRun: dry}))
+		return fmt.Sprint(err)
+	}
+	if _, err := service.GetRollout(t.Context(), connect.NewRequest(&dbv1.GetRolloutRequest{Name: "to-v2"})); err == nil || !strings.Contains(err.Error(), "rollout does not exist") {
+		t.Errorf("before it: %v", err)
+	}
+	if r, err := begin(true); err != nil || !strings.Contains(r.Effects[0], "upgrade 1 deployments to v2 in 1 waves") {
+		t.Fatalf("dry run: %v, %v", r, err)
+	}
+	if all := must(service.ListRollouts(t.Context(), connect.NewRequest(&dbv1.ListRolloutsRequest{}))).Msg.Rollouts; len(all) > 0 {
+		t.Fatalf("the dry run stored %v", all)
+	}
+	if r, err := begin(false); err != nil || r.State != dbv1.Rollout_RUNNING || r.BeganBy != "ann" || r.Revision == 0 {
+		t.Fatalf("%v, %v", r, err)
+	}
+	if r, err := begin(false); err != nil || !strings.HasPrefix(r.Effects[0], "nothing: ") {
+		t.Errorf("again: %v, %v", r, err)
+	}
+	second := rolloutOf(deploymenttest.Name)
+	second.Name = "second"
+	if _, err := service.BeginRollout(t.Context(), connect.NewRequest(second)); err == nil || !strings.Contains(err.Error(), "is in rollout to-v2, which is RUNNING") {
+		t.Errorf("a second one: %v", err)
+	}
+	second.Name, second.TargetVersion = "to-v2", "v3"
+	if _, err := service.BeginRollout(t.Context(), connect.NewRequest(second)); err == nil || !strings.Contains(err.Error(), "with other arguments") {
+		t.Errorf("others under its name: %v", err)
+	}
+	const pause, resume, stop, back = dbv1.ChangeRolloutRequest_PAUSE, dbv1.ChangeRolloutRequest_RESUME, dbv1.ChangeRolloutRequest_STOP, dbv1.ChangeRolloutRequest_ROLLBACK
+	got := []string{
+		change(dbv1.ChangeRolloutRequest_VERB_UNSPECIFIED, false), change(resume, false), change(pause, true), change(pause, false), change(pause, false),
+		forget(false), change(resume, false), change(back, false), change(stop, false), change(stop, false), forget(true), forget(false), change(stop, false),
+	}
+	want := []string{"refused", "nothing", "RUNNING", "PAUSED", "nothing", "rollout forget: to-v2 is PAUSED: stop it first", "RUNNING", "nothing", "STOPPED", "nothing", "<nil>", "<nil>", "refused"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q\nwant %q", got, want)
+	}
+}
+
+// TestRolloutLostAnswer: a change whose answer etcd has lost is made once.
+func TestRolloutLostAnswer(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []memcoord.Fault{memcoord.LoseAnswer, memcoord.LoseRequest} {
+		w := deploymenttest.New(t).WithVersions(t)
+		service := api.New(w.Coord, w.Store, api.Config{})
+		must(service.BeginRollout(t.Context(), connect.NewRequest(rolloutOf(deploymenttest.Name))))
+		once := true
+		w.Coord.OnCommit(func([]coord.Condition, []coord.Op) memcoord.Fault {
+			if once {
+				once = false
+				return fault
+			}
+			return memcoord.Deliver
+		})
+		r := must(service.ChangeRollout(t.Context(), connect.NewRequest(&dbv1.ChangeRolloutRequest{Name: "to-v2", Verb: dbv1.ChangeRolloutRequest_PAUSE}))).Msg
+		pauses := 0
+		for _, e := range r.History {
+			if strings.HasPrefix(e.What, "pause") {
+				pauses++
+			}
+		}
+		if r.State != dbv1.Rollout_PAUSED || pauses != 1 || strings.HasPrefix(r.Effects[0], "nothing") {
+			t.Errorf("fault %d: %s after %d pauses, and it says %q", fault, r.State, pauses, r.Effects)
+		}
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

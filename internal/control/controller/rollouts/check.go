@@ -42,13 +42,11 @@ func (r *Runner) check(ctx context.Context, ro rollout.Rollout) map[string]strin
 	var running sync.WaitGroup
 	all := map[string]string{}
 	for _, name := range ro.Policy.Checks {
-		check, ok := r.Checks[name]
-		if !ok {
-			all[name] = fmt.Sprintf("controller %s has no such check in its configuration", r.ID)
-			continue
-		}
 		running.Go(func() {
-			why := runCheck(ctx, check, env)
+			why := fmt.Sprintf("controller %s has no such check in its configuration", r.ID)
+			if check, ok := r.Checks[name]; ok {
+				why = runCheck(ctx, check, env)
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			all[name] = why

@@ -119,7 +119,7 @@ func (r *Rollout) gate(s Seen) {
 		switch at := standingOf(*item, d); {
 		case d.CurrentVersion == "":
 			waits = append(waits, item.Name+": "+cmp.Or(d.Unread, "not read yet"))
-		case item.Result == WasThere && d.CurrentVersion == r.TargetVersion && d.UpgradeID == "", at == switched:
+		case item.Result == WasThere && d.CurrentVersion == r.TargetVersion && d.UpgradeID == "", at == switched && d.CurrentVersion == r.TargetVersion:
 			if d.Against != "" {
 				waits = append(waits, item.Name+": "+d.Against)
 			}

@@ -263,3 +263,15 @@ func TestReport(t *testing.T) {
 		t.Error("an equal report changes the record")
 	}
 }
+
+// TestResumeTwice: a later wave that went back is upgraded again, also if an earlier wave is current.
+func TestResumeTwice(t *testing.T) {
+	t.Parallel()
+	r := begun(policy())
+	r.State, r.Wave = rollout.Stopped, 0
+	r.Waves[1].Items[0] = rollout.Item{Name: b, Order: rollout.Back, ID: "r-1-1-0-2", From: "v2", Home: "v1", Tries: 2, Result: rollout.Returned}
+	r, _, err := rollout.Resume()(r, "a test", start)
+	if item, _, _ := r.Item(b); err != nil || item.Order != "" || item.Result != "" || item.Tries != 2 || r.Wave != 0 {
+		t.Errorf("%v: wave %d, %+v", err, r.Wave, item)
+	}
+}

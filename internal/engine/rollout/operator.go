@@ -75,12 +75,15 @@ func Resume() Change {
 // that have ended or went back.
 func (r *Rollout) retry() {
 	first, again := r.Wave, false
-	for w := r.Wave; w >= 0; w-- {
+	for w := len(r.Waves) - 1; w >= 0; w-- {
 		for i, item := range r.Waves[w].Items {
 			if item.Result == Upgraded || item.Result == WasThere {
 				continue
 			}
-			first, again = w, true
+			// After an earlier resume, later waves may have orders, too.
+			if w <= r.Wave {
+				first, again = w, true
+			}
 			// An upgrade that still runs counts. A rollback that runs has to end first.
 			if item.Order != Forward || item.Result != inProgress {
 				r.Waves[w].Items[i] = Item{Name: item.Name, Tries: item.Tries}

@@ -64,9 +64,9 @@ func (c *counted) Grant(ctx context.Context, ttl time.Duration) (coord.Lease, er
 }
 
 // TestManyAtRest runs many small deployments in one process and logs what they cost at rest: memory,
-// goroutines, and requests to etcd. docs/rollout.md has the figures of 200, which this prints:
+// goroutines, and requests to etcd. docs/rollout.md has the figures of 40, which this prints:
 //
-//	DBCONTROLLER_FLEET=200 go test ./integration/simulation -run TestManyAtRest -v
+//	DBCONTROLLER_FLEET=40 go test ./integration/simulation -run TestManyAtRest -v
 //
 // The databases are in memory, too, so connections to MongoDB are not in the figures.
 func TestManyAtRest(t *testing.T) {

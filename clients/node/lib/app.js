@@ -9,8 +9,6 @@ import * as memory from './memory.js'
 const callTimeout = 2000
 // How long one call waits for news at most. A controller that stands still is noticed after that.
 const longestPoll = 5000
-// How often the location is looked at while writes in flight do not end.
-const drainLook = 100
 
 // Answers of a controller that time does not change.
 const permanent = ['invalid_argument', 'unauthenticated', 'permission_denied', 'unimplemented']
@@ -167,7 +165,7 @@ export class App {
     // Writes that wait for their client may still begin. A function mongo may stand still.
     await within(Promise.allSettled(this.#entering), Date.now() + callTimeout)
     this.#closed = true
-    while (this.#writes > 0) await this.#drained(1000)
+    while (this.#writes > 0) await within(this.#idleOnce(), Date.now() + 1000)
     this.#stopping.abort()
     this.#tellNews()
     await this.#following
@@ -316,25 +314,33 @@ export class App {
     await this.#await(c, this.#id, state, this.#stopping.signal)
   }
 
-  // await acknowledges a hold at a controller, and waits there for news. The id shows the controller
+  // await waits at a controller for news, and acknowledges a hold there. The id shows the controller
   // that the application is alive; empty: it need not know.
   async #await (c, id, state, signal) {
     const location = this.#newest
-    let poll = Math.min(this.#options.ttl / 3, longestPoll)
     const { upgradeId, attempt } = location
-    const asked = `${upgradeId}/${attempt}` // attempts begin anew with each upgrade
-    if (location.state === 'HOLD' && upgradeId && state.acked !== asked) {
-      if (await this.#drained(drainLook)) {
-        await c.call('AckHold', { clientId: this.#id, upgradeId, attempt }, { signal }).catch(err => {
-          if (err.code !== 'failed_precondition') throw err // else nobody waits for it any more
-        })
-        state.acked = asked
-      } else {
-        poll = 1 // what it holds for may be over
-      }
-    }
-    this.#accept(await c.call('GetLocation',
+    const poll = Math.min(this.#options.ttl / 3, longestPoll)
+    const news = async signal => this.#accept(await c.call('GetLocation',
       { clientId: id, waitRevision: location.revision, timeoutMs: Math.ceil(poll) }, { timeout: poll + callTimeout, signal }))
+    const asked = `${upgradeId}/${attempt}` // attempts begin anew with each upgrade
+    if (location.state !== 'HOLD' || !upgradeId || state.acked === asked) return news(signal)
+
+    // Writes in flight are waited for beside the call for news. If the process dies meanwhile, the call
+    // breaks, and the controller sees that it waits in vain.
+    const over = new AbortController()
+    const acknowledge = async () => {
+      await Promise.race([this.#idleOnce(), new Promise(resolve => over.signal.addEventListener('abort', resolve))])
+      if (over.signal.aborted) return // the next call waits again if it is still a hold
+      await c.call('AckHold', { clientId: this.#id, upgradeId, attempt }, { signal }).catch(err => {
+        if (err.code !== 'failed_precondition') throw err // else nobody waits for it any more
+      })
+      state.acked = asked
+    }
+    const acknowledged = acknowledge().then(() => {}, err => { over.abort(); return err })
+    const broken = await news(AbortSignal.any([signal, over.signal])).then(() => {}, err => err)
+    over.abort()
+    const failure = await acknowledged ?? broken
+    if (failure) throw failure
   }
 
   async #register (c) {
@@ -469,11 +475,11 @@ export class App {
     }
   }
 
-  // drained waits until no write is in flight.
-  async #drained (ms) {
-    if (this.#writes === 0) return true
+  // idleOnce waits until no write is in flight.
+  async #idleOnce () {
+    if (this.#writes === 0) return
     this.#idle ??= deferred()
-    return within(this.#idle.promise, Date.now() + ms)
+    await this.#idle.promise
   }
 
   // moved tells whether the location is newer than one that was seen.

@@ -11,6 +11,27 @@ async function opened (t, d = new Deployment(), options = {}) {
   return { d, app, c }
 }
 
+// Without a call that waits, a controller learns of the end of the process only when its registration is over.
+test('it shows that it lives while a write does not end', async t => {
+  const { d, app, c } = await opened(t)
+  let finish
+  const finished = new Promise(resolve => { finish = resolve })
+  const write = app.write(() => finished)
+  d.set(hold('v1', 2, 1))
+  const waits = () => c.seen.findLast(call => call.method === 'GetLocation' && call.clientId && Number(call.waitRevision) === 2)
+  try {
+    await eventually('a call that waits for news of the hold', waits)
+    assert.ok(waits().timeoutMs >= 1000, `it waits for ${waits().timeoutMs} ms only`)
+    assert.deepEqual(d.acks, [], 'it says that it holds while a write is in flight')
+  } finally {
+    finish()
+  }
+  await write
+  await eventually('the acknowledgement', () => d.acks.length > 0)
+  d.set(at('v2', 3))
+  await eventually('the news', () => app.revision === 3)
+})
+
 const seen = async app => app.read(({ version }) => version)
 
 test('it holds, finishes, acknowledges and follows', async t => {

@@ -25,8 +25,6 @@ log = logging.getLogger("dbcontroller_client")
 
 # How long one call waits for news at most. A controller that stands still is noticed after that.
 _LONGEST_POLL = 5.0
-# How often the location is looked at while writes in flight do not end.
-_DRAIN_LOOK = 0.1
 # Codes of answers of a controller that time does not change.
 _PERMANENT = ("invalid_argument", "unauthenticated", "permission_denied", "unimplemented")
 
@@ -53,6 +51,16 @@ class _StrangerError(Exception):
         self.location = location
 
 
+def _break_off(conn: Any) -> None:
+    """Ends the call over a connection, if one runs."""
+    sock = getattr(conn, "sock", None)
+    if sock is not None:
+        try:
+            sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it has ended
+
+
 class _Waiter:
     """A thread that waits for news at controllers, over a connection of its own."""
 
@@ -70,12 +78,7 @@ class _Waiter:
     def end(self) -> None:
         """Ends the call that waits for news. It does not wait for the thread."""
         self.stopping.set()
-        sock = getattr(self.conn, "sock", None)
-        if sock is not None:
-            try:
-                sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # it has ended
+        _break_off(self.conn)
 
     def join(self) -> None:
         while self._thread.is_alive():
@@ -472,32 +475,37 @@ class App:
         return str(err)
 
     def _await(self, c: Any, conn: Any, client_id: str, acked: str) -> str:
-        """Acknowledges a hold at a controller, and waits there for news. It returns what is acknowledged.
+        """Waits at a controller for news, and acknowledges a hold there. It returns what is acknowledged.
 
         The id shows the controller that the application is alive; empty: it need not know.
         """
         with self._changed:
-            location = self._newest or {}
+            location, busy = self._newest or {}, self._writes > 0
         poll = min(self._ttl / 3, _LONGEST_POLL)
-        upgrade, attempt = location.get("upgradeId", ""), location.get("attempt", "0")
-        asked = f"{upgrade}/{attempt}"  # attempts begin anew with each upgrade
-        if location["state"] == "HOLD" and upgrade and acked != asked:
-            with self._changed:
-                drained = self._changed.wait_for(lambda: self._writes == 0, _DRAIN_LOOK)
-            if drained:
-                try:
-                    c.call("AckHold", {"clientId": self._id, "upgradeId": upgrade, "attempt": attempt}, over=conn)
-                except ControllerError as err:
-                    if err.code != "failed_precondition":
-                        raise  # else nobody waits for it any more
-                acked = asked
+        asked = f"{location.get('upgradeId', '')}/{location.get('attempt', '0')}"  # attempts begin anew with each upgrade
+        acknowledging = None
+        if location["state"] == "HOLD" and location.get("upgradeId") and acked != asked:
+            if busy:
+                acknowledging = _Acknowledging(self, c, conn, location)
             else:
-                poll = 0.001  # what it holds for may be over
-        self._accept(c.call(
-            "GetLocation", {"clientId": client_id, "waitRevision": location["revision"], "timeoutMs": max(1, int(poll * 1000))},
-            timeout=poll + CALL_TIMEOUT, over=conn,
-        ))
+                self._acknowledge(c, location, conn)
+                acked = asked
+        try:
+            self._accept(c.call(
+                "GetLocation", {"clientId": client_id, "waitRevision": location["revision"], "timeoutMs": max(1, int(poll * 1000))},
+                timeout=poll + CALL_TIMEOUT, over=conn,
+            ))
+        finally:
+            if acknowledging is not None and acknowledging.end():
+                acked = asked
         return acked
+
+    def _acknowledge(self, c: Any, location: Location, conn: Any = None) -> None:
+        try:
+            c.call("AckHold", {"clientId": self._id, "upgradeId": location["upgradeId"], "attempt": location.get("attempt", "0")}, over=conn)
+        except ControllerError as err:
+            if err.code != "failed_precondition":
+                raise  # else nobody waits for it any more
 
     def _register(self, c: Any, conn: Any = None) -> None:
         answer = c.call("RegisterClient", {"application": self._application, "clientId": self._id, "ttlMs": int(self._ttl * 1000)}, over=conn)
@@ -713,3 +721,40 @@ def _cluster_key(location: Location) -> str:
 def _moment(location: Location) -> Tuple[int, int]:
     """What orders locations: revisions alone do not, for they begin anew in the record that is recovered after etcd was lost, with a higher epoch."""
     return int(location.get("epoch", "0")), int(location["revision"])
+
+
+class _Acknowledging:
+    """Acknowledges a hold as soon as no write is in flight, in a thread beside the call for news.
+
+    If the process dies meanwhile, that call breaks, and the controller sees that it waits in vain.
+    """
+
+    def __init__(self, app: App, c: Any, conn: Any, location: Location) -> None:
+        self._app, self._c, self._conn, self._location = app, c, conn, location
+        self._over, self._done = False, False
+        self._error: Optional[Exception] = None
+        self._thread = threading.Thread(target=self._run, name="dbcontroller-hold", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        changed = self._app._changed
+        with changed:
+            changed.wait_for(lambda: self._over or self._app._writes == 0)
+            if self._over:
+                return  # the next call for news waits again if it is still a hold
+        try:
+            self._app._acknowledge(self._c, self._location)
+            self._done = True
+        except Exception as err:
+            self._error = err
+            _break_off(self._conn)  # another controller may take it
+
+    def end(self) -> bool:
+        """Ends the wait, and returns whether the hold is acknowledged."""
+        with self._app._changed:
+            self._over = True
+            self._app._changed.notify_all()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._done

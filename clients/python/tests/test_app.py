@@ -71,6 +71,30 @@ class Following(Case):
         self.assertEqual(got, ["dbc_v1.orders", "dbc_v2.orders"])
         self.assertEqual(d.acks, [5])
 
+    def test_it_shows_that_it_lives_while_a_write_does_not_end(self):
+        """Without a call that waits, a controller learns of the end of the process only when its registration is over."""
+        d = Deployment()
+        c = Controller(self, d)
+        app = self.connect(c)
+        finish = threading.Event()
+        self.addCleanup(finish.set)
+        write = threading.Thread(target=lambda: app.write(lambda _: finish.wait()))
+        write.start()
+        eventually("the write", lambda: app._writes == 1)
+        d.set(hold("v1", 2, 1))
+
+        def waits():
+            return [ask for ask in list(c.seen) if ask["method"] == "GetLocation" and ask.get("clientId") and ask.get("waitRevision") == "2"]
+
+        eventually("a call that waits for news of the hold", waits)
+        self.assertGreaterEqual(waits()[-1]["timeoutMs"], 1000)
+        self.assertEqual(d.acks, [], "it says that it holds while a write is in flight")
+        finish.set()
+        write.join()
+        eventually("the acknowledgement", lambda: d.acks)
+        d.set(at("v2", 3))
+        eventually("the news", lambda: app.revision == 3)
+
     def test_many_threads_write_and_all_follow(self):
         d = Deployment()
         app = self.connect(Controller(self, d))

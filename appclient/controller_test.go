@@ -100,11 +100,13 @@ func startController(t *testing.T, d *deployment) *controllerAPI {
 // end is the controller's end. It may come before that of the test.
 func (c *controllerAPI) end() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.server != nil {
+	server := c.server
+	c.server = nil
+	c.mu.Unlock()
+	// Calls that run take the lock, too, and Close waits for them.
+	if server != nil {
 		close(c.stop)
-		c.server.Close()
-		c.server = nil
+		server.Close()
 	}
 }
 

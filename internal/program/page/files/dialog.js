@@ -40,6 +40,7 @@ function input(f) {
   const about = { id, name: f.name, required: f.required };
   if (f.type === 'checkbox') return el('label', { for: id }, el('input', { ...about, type: 'checkbox', checked: f.value }), f.label, f.help && el('small', {}, f.help));
   const control = f.options ? el('select', about, f.options.map((o) => el('option', { value: o, selected: o === f.value }, o)))
+    : f.type === 'textarea' ? el('textarea', { ...about, rows: '8', spellcheck: 'false' }, f.value || '')
     : el('input', { ...about, type: f.type || 'text', min: f.min, max: f.max, value: f.value, autocomplete: 'off', placeholder: f.placeholder });
   return [el('label', { for: id }, f.label, f.help && el('small', {}, f.help)), control];
 }

@@ -6,6 +6,7 @@ import { connected } from './follow.js';
 import { overview } from './overview.js';
 import { deployment } from './deployment.js';
 import { lens } from './lens.js';
+import { rollout } from './rollouts.js';
 
 const main = document.getElementById('main');
 const who = document.getElementById('who');
@@ -70,7 +71,7 @@ function failed(e) {
     el('p', {}, el('a', { href: '#/' }, 'All deployments'), ' ', el('button', { type: 'button', onclick: show }, 'Try again'))));
 }
 
-// show shows the view that the address names: #/, #/d/NAME or #/lens/NAME.
+// show shows the view that the address names: #/, #/d/NAME, #/lens/NAME or #/r/ROLLOUT.
 function show() {
   if (!user) return;
   stop();
@@ -80,8 +81,10 @@ function show() {
     deployment(main, decodeURIComponent(name), user, leave.signal, failed);
   } else if (kind === 'lens' && name) {
     lens(main, decodeURIComponent(name), leave.signal, failed);
+  } else if (kind === 'r' && name) {
+    rollout(main, decodeURIComponent(name), user, leave.signal, failed);
   } else {
-    overview(main, leave.signal, failed);
+    overview(main, user, leave.signal, failed);
   }
 }
 

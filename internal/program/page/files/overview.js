@@ -3,6 +3,7 @@
 import { call } from './api.js';
 import { Part, announce, el, table } from './dom.js';
 import { poll } from './follow.js';
+import { listed, rollouts } from './rollouts.js';
 import { concerns, copied, phase, short } from './words.js';
 
 const every = 3000; // milliseconds between two looks
@@ -19,14 +20,15 @@ async function all() {
       return d; // the list itself has the essentials
     }
   });
-  return { deployments: await Promise.all(whole), unreadable: list.unreadable || [] };
+  return { deployments: await Promise.all(whole), unreadable: list.unreadable || [], more: await rollouts() };
 }
 
-export function overview(main, signal, fail) {
+export function overview(main, user, signal, fail) {
   document.title = 'Deployments - dbcontroller';
   const list = new Part('section', { class: 'card' });
-  main.replaceChildren(el('h1', {}, 'Deployments'), list.node);
-  poll(all, every, signal, ({ deployments, unreadable }) => {
+  const waves = new Part('section', { class: 'card', id: 'rollouts' });
+  main.replaceChildren(el('h1', {}, 'Deployments'), list.node, waves.node);
+  poll(all, every, signal, ({ deployments, unreadable, more }) => {
     list.show([deployments.map(row), unreadable], () => [
       deployments.length > 0
         ? table('Deployments', ['Deployment', 'Version', 'Upgrade', 'Copied', 'Shards ready', 'Health'], deployments.map(row).map((r) => [
@@ -38,6 +40,7 @@ export function overview(main, signal, fail) {
         : el('p', { class: 'quiet' }, 'There is no deployment yet.'),
       unreadable.map((u) => el('p', { class: 'error' }, `${u.name} cannot be read: ${u.reason}`)),
     ]);
+    listed(waves, user, more);
     announce(`${deployments.length} deployments`);
   }, fail);
 }

@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/access"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/internal/engine/rollout"
@@ -260,7 +261,12 @@ func requester(ctx context.Context, r request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return deployment.Asker(ctx), nil
+	who := deployment.Asker(ctx)
+	// A name that the caller gives proves nothing.
+	if caller, ok := access.CallerOf(ctx); ok && caller.Proven() && caller.Name != who {
+		who = fmt.Sprintf("%s (%s)", caller.Name, who)
+	}
+	return who, nil
 }
 
 func answerRollout(r rollout.Rollout, effects []string) *connect.Response[pb.Rollout] {

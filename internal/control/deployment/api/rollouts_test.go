@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/access"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/internal/control/deployment/deploymenttest"
@@ -26,6 +27,28 @@ func rolloutOf(waves ...string) *dbv1.BeginRolloutRequest {
 		req.Waves = append(req.Waves, w)
 	}
 	return req
+}
+
+// TestRolloutIsBegunBySomebody: the history has the proven identity, and beside it the name that the
+// caller gives.
+func TestRolloutIsBegunBySomebody(t *testing.T) {
+	t.Parallel()
+	for want, caller := range map[string]access.Caller{
+		"ann":             {Identity: access.Loopback},
+		"token:bob (ann)": {Identity: access.Identity{Name: "token:bob", Proof: "token"}},
+		"token:ann (ann)": {Identity: access.Identity{Name: "token:ann", Proof: "token"}},
+	} {
+		w := deploymenttest.New(t).WithVersions(t)
+		service := api.New(w.Coord, w.Store, api.Config{})
+		ctx := access.WithCaller(t.Context(), caller)
+		r, err := service.BeginRollout(ctx, connect.NewRequest(rolloutOf(deploymenttest.Name)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Msg.BeganBy != want || r.Msg.History[0].By != want {
+			t.Errorf("it is begun by %q, history %v, want %q", r.Msg.BeganBy, r.Msg.History, want)
+		}
+	}
 }
 
 // TestBeginRolloutRefuses what could not be carried out, and stores nothing.

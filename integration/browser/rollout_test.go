@@ -28,6 +28,7 @@ func TestRolloutByClicks(t *testing.T) {
 	}
 	b.click("#rollouts a[href='#/r/to-v2']")
 	b.sees("its upgrade")
+	b.sees("token:ann (page)")
 	// The upgrade cannot switch before its parked record is waived.
 	b.verb("pause", "begin no further deployment")
 	state("paused")

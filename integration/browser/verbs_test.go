@@ -59,7 +59,6 @@ func TestOtherVerbsByClicks(t *testing.T) {
 	b.set("#field-ignore", "on")
 	b.preview()
 	b.refusesConfirmation(deployment)
-	b.shot("complete")
 	b.confirms()
 	b.sees("v1 was retired")
 	b.clean("401")

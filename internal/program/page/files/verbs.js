@@ -107,12 +107,15 @@ export const verbs = {
     title: 'Decide about the restored database …', act: 'Decide', danger: true, help: 'Which data count, after the database of the served version was restored from a backup.',
     fields: [{ name: 'choice', label: 'These data count', options: ['follow: the restored state', 'keep: the other version'] }],
     prepare: async (v, say, signal) => {
-      const r = await report('EstimateLoss', { name: d.name }, say, signal).catch((e) => {
-        // Nothing follows, so there is nothing to compare with.
+      try {
+        const r = await report('EstimateLoss', { name: d.name }, say, signal);
+        return { text: `Of ${count(r.compared)} groups, ${count(r.created)} are only in the restored data, ${count(r.changed)} differ, and ${count(r.deleted)} are only in the other version. ` +
+          (v.choice.startsWith('follow') ? 'The last two kinds become as in the restored data.' : 'The first two kinds become as in the other version.') };
+      } catch (e) {
+        // Nothing may follow, or another count runs: nobody decides without being told that.
         if (e.code !== 'failed_precondition') throw e;
-      });
-      return { text: r && `Of ${count(r.compared)} groups, ${count(r.created)} are only in the restored data, ${count(r.changed)} differ, and ${count(r.deleted)} are only in the other version. ` +
-        (v.choice.startsWith('follow') ? 'The last two kinds become as in the restored data.' : 'The first two kinds become as in the other version.') };
+        return { text: `What the decision drops was not counted: ${e.message}` };
+      }
     },
     calls: (v) => [['DecideRestored', { ...decision(d, v), confirm: v.confirm || '' }]],
   }),

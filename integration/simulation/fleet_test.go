@@ -17,8 +17,8 @@ import (
 	"dbcontroller.dev/internal/coord"
 )
 
-// counted counts the calls of a coordination store. Each is one request to etcd. A lease in use costs
-// one more each third of its time to live.
+// counted counts the calls of a coordination store. Each is one request to etcd. The
+// renewal of leases is not counted.
 type counted struct {
 	coord.Store
 	calls  atomic.Int64
@@ -101,7 +101,7 @@ func TestManyAtRest(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		per := float64(calls) / rest.Seconds() / float64(n)
 		leases := float64(store.leases.Load()) / float64(n)
-		t.Logf("%d deployments at rest, each: %d KiB of heap, %d KiB of stacks, %d goroutines, %.2f requests to etcd a second, and %.1f leases (one more request a second each)",
+		t.Logf("%d deployments at rest, each: %d KiB of heap, %d KiB of stacks, %d goroutines, %.2f requests to etcd a second, and %.1f leases, whose renewal is not counted",
 			n, (after.HeapAlloc-before.HeapAlloc)/uint64(n)>>10, (after.StackInuse-before.StackInuse)/uint64(n)>>10, (runtime.NumGoroutine()-goroutines)/n, per, leases)
 		// A loop that asks etcd all the time would show here.
 		if per > 20 {

@@ -25,14 +25,26 @@ type Place struct {
 // Collection returns the collection of a kind. It returns an error for a kind that the version does
 // not have.
 func (p Place) Collection(kind string) (Collection, error) {
-	var names []string
+	database, collection, err := p.Names(kind)
+	if err != nil {
+		return Collection{}, err
+	}
+	return Collection{p.Client.Database(database).Collection(collection), p.attempt}, nil
+}
+
+// Names returns the names of a kind's database and collection here, for programs that send commands
+// by themselves. It returns an error for a kind that the version does not have.
+func (p Place) Names(kind string) (database, collection string, err error) {
 	for _, k := range p.kinds {
 		if k.GetKind() == kind {
-			return Collection{p.Client.Database(k.GetDatabase()).Collection(k.GetCollection()), p.attempt}, nil
+			return k.GetDatabase(), k.GetCollection(), nil
 		}
+	}
+	var names []string
+	for _, k := range p.kinds {
 		names = append(names, k.GetKind())
 	}
-	return Collection{}, fmt.Errorf("version %s has no kind %q, only %s", p.Version, kind, strings.Join(names, ", "))
+	return "", "", fmt.Errorf("version %s has no kind %q, only %s", p.Version, kind, strings.Join(names, ", "))
 }
 
 // Fence returns the class of the fence that keeps late writes out of a kind: view, validator,

@@ -117,15 +117,15 @@ func (d *deployed) at(p appclient.Place) (place, error) {
 		names: names.Map{Database: d.cfg.Database, To: map[string]string{}},
 	}
 	for face, kind := range d.cfg.Collections {
-		c, err := p.Collection(kind)
+		database, collection, err := p.Names(kind)
 		if err != nil {
 			continue // a version without this kind: commands on it are refused
 		}
 		if out.names.Place == "" {
-			out.names.Place = c.Database().Name()
+			out.names.Place = database
 		}
-		if c.Database().Name() == out.names.Place {
-			out.names.To[face] = c.Name()
+		if database == out.names.Place {
+			out.names.To[face] = collection
 		}
 		switch p.Fence(kind) {
 		case fenceView:

@@ -188,16 +188,26 @@ func (p *Proxy) answer(ctx context.Context, cl *peer, m incoming) bool {
 		return false
 	}
 	defer done()
-	out := message.Message{ID: p.requests.Add(1), ReplyTo: m.ID, Query: m.Query, Body: reply}
-	for left := range slices.Chunk(out.Append(make([]byte, 0, len(reply)+64)), piece) {
-		if cl.conn.SetWriteDeadline(time.Now().Add(writeTimeout)) != nil {
-			return false
+	return write(cl.conn, message.Message{ID: p.requests.Add(1), ReplyTo: m.ID, Query: m.Query, Body: reply}) == nil
+}
+
+// write sends a reply in pieces. Only the first one is copied.
+func write(to net.Conn, m message.Message) error {
+	first := min(len(m.Body), piece)
+	pieces := [][]byte{m.AppendHead(make([]byte, 0, first+64))}
+	pieces[0] = append(pieces[0], m.Body[:first]...)
+	for left := range slices.Chunk(m.Body[first:], piece) {
+		pieces = append(pieces, left)
+	}
+	for _, b := range pieces {
+		if err := to.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+			return err
 		}
-		if _, err := cl.conn.Write(left); err != nil {
-			return false
+		if _, err := to.Write(b); err != nil {
+			return err
 		}
 	}
-	return true
+	return nil
 }
 
 // safely serves a command. A fault of the proxy ends one connection, and not those of all clients. Then the
@@ -292,7 +302,8 @@ func (p *Proxy) send(ctx context.Context, u *user, cluster *upstream.Cluster, wa
 	}
 	server := from{address: conn.Address(), sharded: conn.Server().Kind == description.ServerKindMongos}
 	if v, err := reply.Body.LookupErr("$clusterTime"); err == nil {
-		server.time, _ = v.DocumentOK()
+		doc, _ := v.DocumentOK()
+		server.time = slices.Clone(doc) // it is removed from the reply
 	}
 	body, err := p.untimed(reply.Body)
 	if err == nil {

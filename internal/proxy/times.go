@@ -48,10 +48,10 @@ func (p *Proxy) fit(want *upstream.Want, m message.Message) (message.Message, er
 	return m, err
 }
 
-// untimed removes the signed time from a reply: other clusters refuse the signature.
+// untimed removes the signed time from a reply, in place: other clusters refuse the signature.
 func (p *Proxy) untimed(reply bsoncore.Document) (bsoncore.Document, error) {
 	if len(p.clusters()) < 2 {
 		return reply, nil
 	}
-	return without(reply, "$clusterTime")
+	return cut(reply, "$clusterTime")
 }

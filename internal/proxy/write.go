@@ -332,17 +332,31 @@ func indexed(doc bsoncore.Document, index int) bsoncore.Document {
 
 // without returns a document without some elements.
 func without(doc bsoncore.Document, keys ...string) (bsoncore.Document, error) {
-	elems, err := doc.Elements()
-	if err != nil {
-		return nil, err
+	return cut(slices.Clone(doc), keys...)
+}
+
+// cut is without in place, for a document that is nobody else's.
+func cut(doc bsoncore.Document, keys ...string) (bsoncore.Document, error) {
+	length, rest, ok := bsoncore.ReadLength(doc)
+	if !ok || int(length) != len(doc) {
+		return nil, message.ErrMalformed
 	}
-	start, out := bsoncore.AppendDocumentStart(make([]byte, 0, len(doc)))
-	for _, e := range elems {
-		if !slices.Contains(keys, e.Key()) {
-			out = append(out, e...)
+	kept := len(doc) - len(rest)
+	for len(rest) > 1 {
+		e, after, ok := bsoncore.ReadElement(rest)
+		if !ok {
+			return nil, message.ErrMalformed
 		}
+		if !slices.Contains(keys, e.Key()) {
+			// A batch before the first removed element stays where it is.
+			if at := len(doc) - len(rest); kept != at {
+				copy(doc[kept:], e)
+			}
+			kept += len(e)
+		}
+		rest = after
 	}
-	return bsoncore.AppendDocumentEnd(out, start)
+	return bsoncore.AppendDocumentEnd(doc[:kept], 0)
 }
 
 // with returns a document with one more element.

@@ -217,6 +217,17 @@ func (h Header) bytes(rest int) []byte {
 
 // Append appends the message to dst. A message that answers an OP_QUERY becomes an OP_REPLY.
 func (m Message) Append(dst []byte) []byte {
+	dst = append(m.AppendHead(dst), m.Body...)
+	for _, s := range m.Sequences {
+		dst = append(dst, byte(wiremessage.DocumentSequence))
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(s.size()))
+		dst = append(append(append(dst, s.Name...), 0), s.Docs...)
+	}
+	return dst
+}
+
+// AppendHead appends what comes before the body.
+func (m Message) AppendHead(dst []byte) []byte {
 	start := len(dst)
 	if m.Query {
 		_, dst = wiremessage.AppendHeaderStart(dst, m.ID, m.ReplyTo, wiremessage.OpReply)
@@ -224,21 +235,21 @@ func (m Message) Append(dst []byte) []byte {
 		dst = wiremessage.AppendReplyCursorID(dst, 0)
 		dst = wiremessage.AppendReplyStartingFrom(dst, 0)
 		dst = wiremessage.AppendReplyNumberReturned(dst, 1)
-		dst = append(dst, m.Body...)
 	} else {
 		_, dst = wiremessage.AppendHeaderStart(dst, m.ID, m.ReplyTo, wiremessage.OpMsg)
 		dst = wiremessage.AppendMsgFlags(dst, wiremessage.MsgFlag(m.Flags))
 		dst = append(dst, byte(wiremessage.SingleDocument))
-		dst = append(dst, m.Body...)
-		for _, s := range m.Sequences {
-			dst = append(dst, byte(wiremessage.DocumentSequence))
-			dst = binary.LittleEndian.AppendUint32(dst, uint32(4+len(s.Name)+1+len(s.Docs)))
-			dst = append(append(append(dst, s.Name...), 0), s.Docs...)
-		}
 	}
-	binary.LittleEndian.PutUint32(dst[start:], uint32(len(dst)-start))
+	length := len(dst) - start + len(m.Body)
+	for _, s := range m.Sequences {
+		length += 1 + s.size()
+	}
+	binary.LittleEndian.PutUint32(dst[start:], uint32(length))
 	return dst
 }
+
+// size returns the bytes of a sequence after its kind.
+func (s Sequence) size() int { return 4 + len(s.Name) + 1 + len(s.Docs) }
 
 // Parse parses a whole message with its header.
 func Parse(b []byte) (Message, error) {

@@ -171,11 +171,16 @@ func (m Map) Info(doc bsoncore.Document) (bsoncore.Document, error) {
 
 // each builds a document from the elements of another one.
 func each(doc bsoncore.Document, element func(out []byte, e bsoncore.Element) ([]byte, error)) (bsoncore.Document, error) {
+	return appendEach(make([]byte, 0, len(doc)+32), doc, element)
+}
+
+// appendEach is each for a document that is appended to out.
+func appendEach(out []byte, doc bsoncore.Document, element func(out []byte, e bsoncore.Element) ([]byte, error)) ([]byte, error) {
 	elems, err := doc.Elements()
 	if err != nil {
 		return nil, err
 	}
-	start, out := bsoncore.AppendDocumentStart(make([]byte, 0, len(doc)+32))
+	start, out := bsoncore.AppendDocumentStart(out)
 	for _, e := range elems {
 		if out, err = element(out, e); err != nil {
 			return nil, err
@@ -367,8 +372,8 @@ func (m Map) Reply(body bsoncore.Document, watches bool) (bsoncore.Document, err
 		text, isText := v.StringValueOK()
 		switch {
 		case key == "cursor" && v.Type == bsoncore.TypeEmbeddedDocument:
-			doc, err := m.cursor(v.Document(), watches)
-			return bsoncore.AppendDocumentElement(out, key, doc), err
+			// In the memory of the reply, because a batch can have 16 MB.
+			return m.cursor(bsoncore.AppendHeader(out, bsoncore.TypeEmbeddedDocument, key), v.Document(), watches)
 		case key == "ns" && isText:
 			return bsoncore.AppendStringElement(out, key, m.from(text)), nil
 		case key == "errmsg" && isText:
@@ -412,8 +417,8 @@ func (m Map) text(message string) string {
 	return strings.NewReplacer(pairs...).Replace(message)
 }
 
-func (m Map) cursor(doc bsoncore.Document, watches bool) (bsoncore.Document, error) {
-	return each(doc, func(out []byte, e bsoncore.Element) ([]byte, error) {
+func (m Map) cursor(out []byte, doc bsoncore.Document, watches bool) ([]byte, error) {
+	return appendEach(out, doc, func(out []byte, e bsoncore.Element) ([]byte, error) {
 		key, v := e.Key(), e.Value()
 		switch {
 		case key == "ns":

@@ -32,6 +32,10 @@ type Mark struct {
 	Owner Owner
 	Rev   int64 // counts the writes of the mark; 0: no mark yet
 	Body  bson.Raw
+	// Was, unless it is nil, must also be the stored body for PutMark to replace it. A database that
+	// was restored from a backup counts Rev again, so Rev alone does not name one body. Marks leaves
+	// it out.
+	Was bson.Raw
 }
 
 // Claim records the owner of a collection.
@@ -76,7 +80,7 @@ type Marker interface {
 	// Marks returns the marks of all namespaces in the database.
 	Marks(ctx context.Context) ([]Mark, error)
 	// PutMark replaces the mark of revision Rev, or creates it for Rev 0. ErrMismatch: the revision
-	// has changed. After ErrUnknown, read the marks.
+	// has changed, or the body is not Was. After ErrUnknown, read the marks.
 	PutMark(ctx context.Context, m Mark) error
 	// Claim stores the owner of a collection, and the name of its kind in this database. Repeating
 	// a claim of the same owner has no effect. A claim of another owner is an *OwnedError. So is

@@ -137,6 +137,7 @@ type Engine struct {
 	shards     map[int]*shard
 	parked     map[transform.GroupID]Parked  // of the whole direction, as last listed
 	unlisted   map[transform.GroupID]bool    // changed by this engine since the list was requested
+	parkedNews atomic.Bool                   // parked may have changed since it was listed
 	failing    map[transform.GroupID]failure // late units that may have to be parked
 	others     map[int]record.Version        // compared versions last seen of other controllers' shards
 	record     upgradestate.Deployment
@@ -288,7 +289,8 @@ func (e *Engine) Run(parent context.Context) error {
 		g.Go(func() error { return e.watchOwnership(ctx) })
 		g.Go(func() error { return e.tail(ctx) })
 		g.Go(func() error { return e.watchTarget(ctx) })
-		g.Go(func() error { return e.housekeep(ctx) })
+		watched := e.watchParked(ctx, g)
+		g.Go(func() error { return e.housekeep(ctx, watched) })
 		g.Go(func() error { return e.keep(ctx) })
 		for range e.cfg.Workers {
 			g.Go(func() error { return e.bulkWorker(ctx) })

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
@@ -296,6 +298,24 @@ const mostBeyond = 20_000
 type overflowed struct {
 	shard int
 	kind  string
+}
+
+// watchParked notes in parkedNews when the parked entries may have changed. It returns false if the
+// journal cannot watch them. The signal comes before the list, so no list is older than its signal.
+func (e *Engine) watchParked(ctx context.Context, g *errgroup.Group) bool {
+	journal, can := e.Journal.(ParkedWatcher)
+	if !can {
+		return false
+	}
+	changes := journal.WatchParked(ctx, e.key)
+	e.parkedNews.Store(true)
+	g.Go(func() error {
+		for range changes {
+			e.parkedNews.Store(true)
+		}
+		return ctx.Err()
+	})
+	return true
 }
 
 // refreshParked lists the parked entries of the whole direction. Other controllers park groups of

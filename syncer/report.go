@@ -18,7 +18,7 @@ import (
 
 // housekeep does the periodic work: plans, comparisons and reports. During a switch it runs at each
 // change of state and does only the work that the switch waits for.
-func (e *Engine) housekeep(ctx context.Context) error {
+func (e *Engine) housekeep(ctx context.Context, parkedWatched bool) error {
 	tick := time.NewTicker(e.cfg.Every)
 	defer tick.Stop()
 	for {
@@ -31,7 +31,7 @@ func (e *Engine) housekeep(ctx context.Context) error {
 		} else if switching {
 			err = e.serveSwitch(ctx)
 		} else {
-			err = e.serveSync(ctx)
+			err = e.serveSync(ctx, parkedWatched)
 			// Every page and batch changes the state. Outside of a switch the tick is soon enough.
 			news = nil
 		}
@@ -65,10 +65,13 @@ func (e *Engine) switching() bool {
 }
 
 // serveSync runs one round of housekeeping outside of a switch.
-func (e *Engine) serveSync(ctx context.Context) error {
+func (e *Engine) serveSync(ctx context.Context, parkedWatched bool) error {
 	// First, since every later step depends on the parked entries.
-	if err := e.refreshParked(ctx); err != nil {
-		return err
+	if e.parkedNews.Swap(false) || !parkedWatched {
+		if err := e.refreshParked(ctx); err != nil {
+			e.parkedNews.Store(true)
+			return err
+		}
 	}
 	if err := e.retryParked(ctx, retryEvery); err != nil {
 		return err

@@ -173,6 +173,15 @@ type Journal interface {
 	PublishProgress(ctx context.Context, owner string, ps []Progress, lease coord.LeaseID) error
 }
 
+// ParkedWatcher is an optional ability of a Journal. Without it, an engine lists the parked entries
+// twice a second.
+type ParkedWatcher interface {
+	// WatchParked signals that the parked entries of a direction may have changed, at first and after
+	// each change, until ctx ends. It also signals when it may have missed changes. It closes the
+	// channel at the end. Signals are combined.
+	WatchParked(ctx context.Context, dir DirectionKey) <-chan struct{}
+}
+
 // Ownership assigns shards to this controller. shards.Pool implements it.
 type Ownership interface {
 	// Owned returns the shards owned now. The Condition of a lost or retaken lock fails, so a

@@ -103,8 +103,8 @@ func TestManyAtRest(t *testing.T) {
 		leases := float64(store.leases.Load()) / float64(n)
 		t.Logf("%d deployments at rest, each: %d KiB of heap, %d KiB of stacks, %d goroutines, %.2f requests to etcd a second, and %.1f leases, whose renewal is not counted",
 			n, (after.HeapAlloc-before.HeapAlloc)/uint64(n)>>10, (after.StackInuse-before.StackInuse)/uint64(n)>>10, (runtime.NumGoroutine()-goroutines)/n, per, leases)
-		// A loop that asks etcd all the time would show here.
-		if per > 20 {
+		// Most of them are the two beats a second. Time is simulated, so the machine plays no part.
+		if per > 3 {
 			t.Errorf("%.1f requests a second for each deployment", per)
 		}
 		cancel()

@@ -12,7 +12,7 @@ import (
 // compared everything since. It relies on stored checkpoints only, because an engine's own
 // knowledge is lost with its process.
 func (s *successors) endAnew(ctx context.Context) error {
-	d, err := s.deployment.Get(ctx)
+	d, err := s.deployment.Known(ctx)
 	if err != nil {
 		return err
 	}

@@ -79,7 +79,7 @@ func (p *pulses) since(version string) time.Duration {
 	return time.Since(p.at[version])
 }
 
-// beat increments the beat of a version's database. d is the record as the caller has just read it.
+// beat increments the beat of a version's database. d is the record as the caller knows it.
 // If the database was restored, beat handles that. It still returns an error, because the work that
 // the caller was about to confirm is lost.
 func (b *beats) beat(ctx context.Context, d upgradestate.Deployment, version string) error {
@@ -96,7 +96,7 @@ func (b *beats) beat(ctx context.Context, d upgradestate.Deployment, version str
 
 // lives increments the beats in both databases of a direction, before work counts as done.
 func (b *beats) lives(ctx context.Context, versions ...string) error {
-	return b.livesBy(ctx, b.deployment.Get, versions...)
+	return b.livesBy(ctx, b.deployment.Known, versions...)
 }
 
 // livesBy is lives for a caller that knows the record.
@@ -137,7 +137,7 @@ func (b *beats) countsIn(ctx context.Context, version string) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		d, err := b.deployment.Get(ctx)
+		d, err := b.deployment.Known(ctx)
 		ns, known := d.Namespace(version)
 		// A closed database must not be opened only to count in it.
 		if err != nil || !known || ns.Identity.Database == "" || upgradestate.Retired(d, version) || !b.databases[version].Opened() {

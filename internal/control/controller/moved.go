@@ -89,7 +89,7 @@ type moveWatch struct {
 
 // lookMoved accepts moved collections. It returns the blockers for those that it must not accept.
 func (a *adoption) lookMoved(ctx context.Context, w *moveWatch) (waits []upgradestate.Blocker, err error) {
-	d, err := a.deployment.Get(ctx)
+	d, err := a.deployment.Known(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -38,12 +38,19 @@ func (w recordWatch) outlived(ctx context.Context) error {
 	tick := time.NewTicker(checkRecordEvery)
 	defer tick.Stop()
 	var seen int64                  // highest revision of the record so far
+	var confirmed uint64            // number of the last confirmation that counted
 	var failing reconcile.Complaint // etcd may be away for long: log each problem once
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
+		}
+		// The beats of the leader compare the same, in their commit.
+		if c := w.deployment.Confirmed(); c.Number != confirmed && c.Incarnation == w.incarnation && c.Revision >= seen {
+			confirmed, seen = c.Number, c.Revision
+			failing.Over()
+			continue
 		}
 		revision, text, err := w.lookForRecord(ctx, seen)
 		switch {

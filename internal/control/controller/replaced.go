@@ -110,7 +110,7 @@ func (s *successors) followReplaced(ctx context.Context) error {
 
 // lookReplaced follows the replacements that it can, and returns the blockers for the others.
 func (s *successors) lookReplaced(ctx context.Context) (waits []upgradestate.Blocker, err error) {
-	d, err := s.deployment.Get(ctx)
+	d, err := s.deployment.Known(ctx)
 	if err != nil {
 		return nil, err
 	}

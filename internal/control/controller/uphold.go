@@ -69,7 +69,7 @@ func (f *fences) uphold(ctx context.Context) error {
 }
 
 func (f *fences) upholdAll(ctx context.Context, late bool) error {
-	d, err := f.deployment.Get(ctx)
+	d, err := f.deployment.Known(ctx) // upholdVersion reads again
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ func (s *Store) incarnationKey() string { return s.key("beats", "#incarnation") 
 func (s *Store) LoadBeat(ctx context.Context, version string) (b identity.Beat, incarnation string, err error) {
 	kvs, _, err := s.coord.List(ctx, s.key("beats", ""))
 	for _, kv := range kvs {
+		s.puts.set(kv)
 		switch kv.Key {
 		case s.incarnationKey():
 			incarnation = string(kv.Value)
@@ -97,6 +98,57 @@ func (s *Store) SaveBeat(ctx context.Context, version string, b identity.Beat) e
 		return fmt.Errorf("save the beat of %s: %w", version, err)
 	}
 	return nil
+}
+
+// AdvanceBeat implements identity.Beats, in one call of the store. It also requires the record to be
+// the one that this process knows, and then confirms it.
+func (s *Store) AdvanceBeat(ctx context.Context, version, incarnation string, from, to identity.Beat) (bool, error) {
+	beat, knows := s.puts.get(s.beatKey(version))
+	name, named := s.puts.get(s.incarnationKey())
+	record, read := s.record.get(s.recordKey())
+	var has identity.Beat
+	if !knows || !named || !read || string(name.Value) != incarnation || json.Unmarshal(beat.Value, &has) != nil || has != from {
+		return false, nil
+	}
+	value, err := json.Marshal(to)
+	if err != nil {
+		return false, fmt.Errorf("advance the beat of %s: %w", version, err)
+	}
+	// A store that was emptied, restored or replaced has other values or other revisions.
+	rev, err := s.coord.Commit(ctx, []coord.Condition{
+		{Key: beat.Key, Revision: beat.Mod, Value: beat.Value},
+		{Key: name.Key, Revision: name.Mod, Value: name.Value},
+		{Key: record.Key, Revision: record.Mod},
+	}, []coord.Op{{Key: beat.Key, Value: value}})
+	switch {
+	case err == nil:
+		s.puts.set(coord.KV{Key: beat.Key, Value: value, Create: beat.Create, Mod: rev})
+		s.confirmedMu.Lock()
+		defer s.confirmedMu.Unlock()
+		s.confirmed = Confirmation{Number: s.confirmed.Number + 1, Incarnation: incarnation, Revision: record.Mod}
+		return true, nil
+	case again(err):
+		// The caller reads what is stored now.
+		s.puts.forget(beat.Key)
+		s.puts.forget(name.Key)
+		return false, nil
+	default:
+		return false, fmt.Errorf("advance the beat of %s: %w", version, err)
+	}
+}
+
+// Confirmation is the proof of a beat that etcd has the deployment as this process knows it.
+type Confirmation struct {
+	Number      uint64 // grows with each confirmation; 0: there was none yet
+	Incarnation string // of the deployment in etcd
+	Revision    int64  // of the record
+}
+
+// Confirmed returns the latest confirmation by AdvanceBeat.
+func (s *Store) Confirmed() Confirmation {
+	s.confirmedMu.Lock()
+	defer s.confirmedMu.Unlock()
+	return s.confirmed
 }
 
 // ForgetBeats deletes the beats of versions. A recovery accepts databases as they are, even if they

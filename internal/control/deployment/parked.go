@@ -333,6 +333,14 @@ func decodeParked(dir syncer.DirectionKey, prefix string, kvs []coord.KV) []sync
 	return list
 }
 
+// WatchParked implements syncer.ParkedWatcher. It also signals each time it lists again, since a watch
+// may have died unnoticed.
+func (s *Store) WatchParked(ctx context.Context, dir syncer.DirectionKey) <-chan struct{} {
+	return conflate(ctx, func(signal func(struct{})) {
+		s.follow(ctx, s.parkedPrefix(dir), func(map[string]coord.KV) { signal(struct{}{}) }, nil)
+	})
+}
+
 // ParkedNow returns the parked groups of the direction that the record syncs now.
 func (s *Store) ParkedNow(ctx context.Context) ([]syncer.Parked, error) {
 	d, err := s.Get(ctx)

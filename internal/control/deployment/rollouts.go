@@ -204,7 +204,7 @@ func (r *Rollouts) join() *rolloutFollower {
 				r.store.cfg.Log.Error("cannot read a rollout", zap.Error(err))
 			}
 			f.set(all)
-		})
+		}, nil)
 	}()
 	return f
 }

@@ -176,7 +176,7 @@ func (s *Store) WatchServers(ctx context.Context) <-chan []upgradestate.ServerSt
 				return
 			}
 			emit(servers)
-		})
+		}, nil)
 	})
 }
 

@@ -162,7 +162,7 @@ func (f *Feed) Run(ctx context.Context) error {
 	for i, prefix := range f.prefixes() {
 		g.Go(func() error {
 			// The map belongs to follow, so keep a copy.
-			f.store.follow(ctx, prefix, func(kvs map[string]coord.KV) { f.set(i, clone(kvs)) })
+			f.store.follow(ctx, prefix, func(kvs map[string]coord.KV) { f.set(i, clone(kvs)) }, nil)
 			return ctx.Err()
 		})
 	}

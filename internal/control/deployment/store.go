@@ -84,6 +84,9 @@ type Store struct {
 	record lastKnown // the value of the record, for transitions
 	puts   lastKnown // the values of other keys, for put
 
+	confirmedMu sync.Mutex
+	confirmed   Confirmation // by the latest beat that found everything as known
+
 	followerMu sync.Mutex
 	follower   *recordFollower // of Watch; nil: nobody watches
 

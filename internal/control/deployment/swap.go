@@ -28,9 +28,15 @@ func (k *lastKnown) get(key string) (coord.KV, bool) {
 	return kv, ok
 }
 
+// set keeps a value unless a later one is known: a read or a watch may deliver what was stored before
+// this process's latest commit. A store that was restored goes back in its revisions. The value from
+// before is then kept until a commit fails on it, which forgets it.
 func (k *lastKnown) set(kv coord.KV) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.all[kv.Key].Mod > kv.Mod {
+		return
+	}
 	delete(k.all, kv.Key)
 	if len(kv.Value) > k.maxBytes {
 		return

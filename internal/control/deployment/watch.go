@@ -71,6 +71,7 @@ type recordFollower struct {
 
 	mu      sync.Mutex
 	kv      coord.KV      // zero: not known yet
+	live    bool          // the watch runs, and kv is what it delivered last
 	changed chan struct{} // closed at the next change of kv
 }
 
@@ -91,8 +92,10 @@ func (s *Store) joinRecord() (f *recordFollower, running bool) {
 		s.follow(ctx, s.recordKey(), func(kvs map[string]coord.KV) {
 			if kv, ok := kvs[s.recordKey()]; ok {
 				f.set(kv)
+			} else {
+				f.lost() // whoever asks must learn from the store that there is no record
 			}
-		})
+		}, f.lost)
 	}()
 	return f, false
 }
@@ -115,9 +118,23 @@ func (s *Store) leaveRecord(f *recordFollower) {
 func (f *recordFollower) set(kv coord.KV) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.kv = kv
+	f.kv, f.live = kv, true
 	close(f.changed)
 	f.changed = make(chan struct{})
+}
+
+// lost notes that nothing watches the record at the moment.
+func (f *recordFollower) lost() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.live = false
+}
+
+// watched returns what the running watch delivered last. It returns false if none runs.
+func (f *recordFollower) watched() (coord.KV, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.kv, f.live
 }
 
 // newest returns the newest record that was seen, and a channel that closes when there is another one.
@@ -147,8 +164,9 @@ func conflate[T any](ctx context.Context, produce func(emit func(T))) <-chan T {
 }
 
 // follow calls changed with all keys below a prefix, now and after each change, until ctx ends.
-// changed must not keep the map.
-func (s *Store) follow(ctx context.Context, prefix string, changed func(map[string]coord.KV)) {
+// changed must not keep the map. Unless lost is nil, follow calls it whenever the watch has ended:
+// until the next call of changed, changes may be missing.
+func (s *Store) follow(ctx context.Context, prefix string, changed func(map[string]coord.KV), lost func()) {
 	wait := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxInterval(2*time.Second),
 		backoff.WithMaxElapsedTime(0))
@@ -159,6 +177,9 @@ func (s *Store) follow(ctx context.Context, prefix string, changed func(map[stri
 			// A relist can deliver the same state again; changed must tolerate that.
 			changed(kvs)
 		})
+		if lost != nil {
+			lost()
+		}
 		if err == nil {
 			continue
 		}

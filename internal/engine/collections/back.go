@@ -56,7 +56,7 @@ func (m *Maintainer) RollbackLacks(d upgradestate.Deployment) []string {
 func (m *Maintainer) KeepBack(ctx context.Context) error {
 	loop := reconcile.Loop[upgradestate.Deployment]{
 		Step: func(ctx context.Context, _ upgradestate.Deployment) (time.Duration, error) {
-			d, err := m.Deployments.Get(ctx) // the watched record may be older
+			d, err := m.Deployments.Known(ctx) // the record of the last event may be older
 			if err != nil {
 				return checkForMissing, err
 			}

@@ -57,6 +57,9 @@ import (
 // Deployments gives access to the Deployment record and to the copy progress of its shards.
 type Deployments interface {
 	Get(ctx context.Context) (upgradestate.Deployment, error)
+	// Known returns a record at rest that is not older than any that this process has seen, without a
+	// call of the store if it can.
+	Known(ctx context.Context) (upgradestate.Deployment, error)
 	// Watch sends every version of the record that it sees, the present one first, until ctx ends.
 	Watch(ctx context.Context) <-chan upgradestate.Deployment
 	Apply(ctx context.Context, ev upgradestate.Event, conds ...coord.Condition) (upgradestate.Deployment, error)

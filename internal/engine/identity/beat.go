@@ -31,6 +31,10 @@ type Beats interface {
 	LoadBeat(ctx context.Context, version string) (b Beat, incarnation string, err error)
 	// SaveBeat stores a beat unless a later one is stored.
 	SaveBeat(ctx context.Context, version string, b Beat) error
+	// AdvanceBeat replaces the beat from by to, if from is stored and the store has that incarnation,
+	// as this process has loaded or stored them last. false: one of them differs, is not known, or
+	// the outcome is unknown. The caller then loads both.
+	AdvanceBeat(ctx context.Context, version, incarnation string, from, to Beat) (bool, error)
 }
 
 // RestoredError means that a database is older than its known content. Retries do not help.
@@ -118,6 +122,10 @@ type Pulse struct {
 	busy *semaphore.Weighted // held across database calls, so not a mutex: ctx can end the wait
 	rev  int64               // of the beat's mark as last written; 0: unknown, -1: no mark
 	last storedBeat
+	body bson.Raw // of that mark; nil: unknown, or no mark
+	// saved means that the coordination store holds last as well, as far as this process knows. The
+	// next beat then begins without a read there.
+	saved bool
 }
 
 // BeatOwner returns the owner under which a namespace's beats are stored.
@@ -138,12 +146,69 @@ func (p *Pulse) alone(ctx context.Context) (done func(), err error) {
 // Beat counts one more beat. After a *RestoredError, *ForgedBeatError or *ElsewhereError nothing
 // has changed.
 func (p *Pulse) Beat(ctx context.Context) error {
+	done, err := p.alone(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if ok, err := p.advance(ctx); ok || err != nil {
+		return err
+	}
 	return p.put(ctx, func(has storedBeat, known Beat, incarnation string) (storedBeat, error) {
 		if err := p.fits(has, known, incarnation); err != nil {
 			return has, err
 		}
 		return next(has.Count, incarnation), nil
 	})
+}
+
+// advance counts one more beat if database and coordination store hold the last beat of this process.
+// Both writes prove that: each is conditional on that beat. If only the first succeeds, both are
+// read and compared again, as for any beat, so a restore between the two is found here as well. It
+// returns false if the beat is still to be counted.
+func (p *Pulse) advance(ctx context.Context) (bool, error) {
+	// Marks of older binaries have no incarnation, and only a full beat adds it.
+	if p.rev <= 0 || !p.saved || p.last.Incarnation == "" {
+		return false, nil
+	}
+	p.saved = false
+	from, b := p.last, next(p.last.Count, p.last.Incarnation)
+	if err := p.mark(ctx, b); err != nil {
+		return false, err
+	}
+	if p.last != b {
+		return false, nil
+	}
+	ok, err := p.Beats.AdvanceBeat(ctx, p.Owner.Version, b.Incarnation, from.Beat, b.Beat)
+	if !ok {
+		p.rev = 0 // nothing that is remembered counts as proven
+	}
+	p.saved = ok
+	return ok, err
+}
+
+// mark writes a beat to the database, on top of the one in last. If another beat is there, or the
+// outcome is unknown, it returns nil and forgets last.
+func (p *Pulse) mark(ctx context.Context, b storedBeat) error {
+	what := "beat of " + p.Owner.Version
+	body, err := bson.Marshal(b)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	rev := max(p.rev, 0)
+	// The revision alone does not do: the database may have been restored, and counted up to it again.
+	err = p.DB.PutMark(ctx, record.Mark{Owner: BeatOwner(p.Owner), Rev: rev, Body: body, Was: p.body})
+	if err == nil {
+		// Remember the new revision: the next beat then needs no read.
+		p.rev, p.last, p.body = rev+1, b, body
+		return nil
+	}
+	// The write is lost or unknown: read before the next try.
+	p.rev, p.last, p.body = 0, storedBeat{}, nil
+	if !errors.Is(err, record.ErrMismatch) && !errors.Is(err, record.ErrUnknown) || ctx.Err() != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
 }
 
 // Look makes the same checks as Beat, and counts nothing.
@@ -191,6 +256,11 @@ func next(count uint64, incarnation string) storedBeat {
 // Accept makes a restored database count again: its next beat is later than all earlier ones,
 // except forged ones. It also takes a database over from another coordination store.
 func (p *Pulse) Accept(ctx context.Context) error {
+	done, err := p.alone(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
 	return p.put(ctx, func(has storedBeat, known Beat, incarnation string) (storedBeat, error) {
 		// The known count is the only trustworthy one.
 		if forged(has.Count, known.Count) {
@@ -201,24 +271,19 @@ func (p *Pulse) Accept(ctx context.Context) error {
 }
 
 // put writes the beat that change returns, first to the database and then to the coordination
-// store.
+// store. The caller is alone.
 func (p *Pulse) put(ctx context.Context, change func(has storedBeat, known Beat, incarnation string) (storedBeat, error)) error {
-	done, err := p.alone(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
+	p.saved = false
 	known, incarnation, err := p.Beats.LoadBeat(ctx, p.Owner.Version)
 	if err != nil {
 		return err
 	}
-	what := "beat of " + p.Owner.Version
 	for {
 		// Usually no read is needed: this process wrote the last beat itself.
 		remembered := p.rev != 0
 		if !remembered {
 			if err := p.look(ctx); err != nil {
-				return fmt.Errorf("%s: %w", what, err)
+				return fmt.Errorf("beat of %s: %w", p.Owner.Version, err)
 			}
 		}
 		b, err := change(p.last, known, incarnation)
@@ -229,22 +294,15 @@ func (p *Pulse) put(ctx context.Context, change func(has storedBeat, known Beat,
 			}
 			return err
 		}
-		body, err := bson.Marshal(b)
-		if err != nil {
-			return fmt.Errorf("%s: %w", what, err)
+		if err := p.mark(ctx, b); err != nil {
+			return err
 		}
-		rev := max(p.rev, 0)
-		err = p.DB.PutMark(ctx, record.Mark{Owner: BeatOwner(p.Owner), Rev: rev, Body: body})
-		if err == nil {
-			// Remember the new revision: the next beat then needs no read.
-			p.rev, p.last = rev+1, b
-			return p.Beats.SaveBeat(ctx, p.Owner.Version, b.Beat)
+		if p.last != b {
+			continue
 		}
-		// The write is lost or unknown: read before the next try.
-		p.rev = 0
-		if !errors.Is(err, record.ErrMismatch) && !errors.Is(err, record.ErrUnknown) || ctx.Err() != nil {
-			return fmt.Errorf("%s: %w", what, err)
-		}
+		err = p.Beats.SaveBeat(ctx, p.Owner.Version, b.Beat)
+		p.saved = err == nil
+		return err
 	}
 }
 
@@ -254,7 +312,7 @@ func (p *Pulse) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.rev, p.last = -1, storedBeat{}
+	p.rev, p.last, p.body = -1, storedBeat{}, nil
 	for _, m := range marks {
 		if m.Owner != BeatOwner(p.Owner) {
 			continue
@@ -269,7 +327,7 @@ func (p *Pulse) look(ctx context.Context) error {
 			p.rev = 0
 			return fmt.Errorf("it has format %d, but this binary knows %d: use a newer binary", b.Format, beatFormat)
 		}
-		p.rev, p.last = m.Rev, b
+		p.rev, p.last, p.body = m.Rev, b, m.Body
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package identity_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,8 @@ type noted struct {
 	of   map[string]identity.Beat
 	lose bool   // the process dies before it has noted what it wrote
 	name string // its incarnation of the deployment
+	// loaded counts the loads.
+	loaded int
 }
 
 var errDied = errors.New("it died")
@@ -28,6 +31,7 @@ var errDied = errors.New("it died")
 func (n *noted) LoadBeat(_ context.Context, version string) (identity.Beat, string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.loaded++
 	return n.of[version], n.name, nil
 }
 
@@ -44,6 +48,19 @@ func (n *noted) SaveBeat(_ context.Context, version string, b identity.Beat) err
 		n.of[version] = b
 	}
 	return nil
+}
+
+func (n *noted) AdvanceBeat(_ context.Context, version, incarnation string, from, to identity.Beat) (bool, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.lose {
+		return false, errDied
+	}
+	ok := n.of[version] == from && n.name == incarnation
+	if ok {
+		n.of[version] = to
+	}
+	return ok, nil
 }
 
 // backedUp is a database whose beats are brought back to those of a backup.
@@ -72,10 +89,11 @@ func (b *backedUp) PutMark(ctx context.Context, m record.Mark) error {
 	if b.from == nil {
 		return b.Marker.PutMark(ctx, m)
 	}
-	if b.from[m.Owner].Rev != m.Rev {
+	if has := b.from[m.Owner]; has.Rev != m.Rev || m.Was != nil && !bytes.Equal(has.Body, m.Was) {
 		return record.ErrMismatch
 	}
 	m.Rev++
+	m.Was = nil
 	b.from[m.Owner] = m
 	return nil
 }
@@ -108,10 +126,11 @@ func TestBeats(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	for beats := range 5 {
-		for _, dies := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%d later, dies %t", beats, dies), func(t *testing.T) {
+		for n := range 4 {
+			dies, name := n%2 == 1, []string{"", "an etcd"}[n/2] // without a name, each beat loads
+			t.Run(fmt.Sprintf("%d later, dies %t, etcd %q", beats, dies, name), func(t *testing.T) {
 				t.Parallel()
-				etcd := &noted{}
+				etcd := &noted{name: name}
 				db := &backedUp{Marker: memstore.NewCluster(memstore.Options{}).Open("v2")}
 				owner := record.Owner{Deployment: deploymentName, Version: "v2"}
 				process := func() *identity.Pulse { return &identity.Pulse{Owner: owner, DB: db, Beats: etcd} }
@@ -165,6 +184,79 @@ func TestBeats(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestBeatsWithoutLoad: a process that alone counts does not load the beat from etcd. It still notices
+// all that happens elsewhere, at the same beat at which a load would show it.
+func TestBeatsWithoutLoad(t *testing.T) {
+	t.Parallel()
+	owner := record.Owner{Deployment: deploymentName, Version: "v2"}
+	for name, c := range map[string]struct {
+		happens func(t *testing.T, etcd *noted, db *backedUp)
+		want    func(error) bool
+	}{
+		"nothing": {func(*testing.T, *noted, *backedUp) {}, func(err error) bool { return err == nil }},
+		"another process counts, and the database is restored to the beat before": {func(t *testing.T, etcd *noted, db *backedUp) {
+			at := db.backup(t)
+			if err := (&identity.Pulse{Owner: owner, DB: db, Beats: etcd}).Beat(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			db.restore(at)
+		}, func(err error) bool { var e *identity.RestoredError; return errors.As(err, &e) }},
+		"another process counts": {func(t *testing.T, etcd *noted, db *backedUp) {
+			if err := (&identity.Pulse{Owner: owner, DB: db, Beats: etcd}).Beat(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}, func(err error) bool { return err == nil }},
+		"the database is restored, accepted, and counts up to the same revision": {func(t *testing.T, etcd *noted, db *backedUp) {
+			other := &identity.Pulse{Owner: owner, DB: db, Beats: etcd}
+			count := func() {
+				t.Helper()
+				if err := other.Beat(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			at := db.backup(t)
+			b := at[identity.BeatOwner(owner)]
+			b.Rev -= 2 // made two beats before
+			at[identity.BeatOwner(owner)] = b
+			count()
+			db.restore(at)
+			if err := other.Accept(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			count()
+		}, func(err error) bool { return err == nil }},
+		"etcd is set up anew": {func(_ *testing.T, etcd *noted, _ *backedUp) {
+			etcd.of, etcd.name = nil, "another"
+		}, func(err error) bool { var e *identity.ElsewhereError; return errors.As(err, &e) }},
+		"etcd is restored": {func(_ *testing.T, etcd *noted, _ *backedUp) {
+			etcd.of = map[string]identity.Beat{"v2": {Count: 1, Nonce: "earlier"}}
+		}, func(err error) bool { return err == nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			etcd := &noted{name: "an etcd"}
+			db := &backedUp{Marker: memstore.NewCluster(memstore.Options{}).Open("v2")}
+			p := &identity.Pulse{Owner: owner, DB: db, Beats: etcd}
+			for range 3 {
+				if err := p.Beat(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if etcd.loaded != 1 {
+				t.Errorf("3 beats loaded %d times, want 1", etcd.loaded)
+			}
+			c.happens(t, etcd, db)
+			if err := p.Beat(t.Context()); !c.want(err) {
+				t.Errorf("the next beat: %v", err)
+			}
+			fresh := &identity.Pulse{Owner: owner, DB: db, Beats: etcd}
+			if err := fresh.Look(t.Context()); !c.want(err) {
+				t.Errorf("another process sees: %v", err)
+			}
+		})
 	}
 }
 

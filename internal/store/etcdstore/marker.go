@@ -1,6 +1,7 @@
 package etcdstore
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -94,6 +95,9 @@ func (s *Store) PutMark(ctx context.Context, m record.Mark) error {
 	}
 	if has.Rev != m.Rev {
 		return fmt.Errorf("mark of %s has revision %d, not %d: %w", m.Owner, has.Rev, m.Rev, record.ErrMismatch)
+	}
+	if m.Was != nil && !bytes.Equal(m.Was, has.Body) {
+		return fmt.Errorf("mark of %s has another body at revision %d: %w", m.Owner, m.Rev, record.ErrMismatch)
 	}
 	next, err := bson.Marshal(mark{Rev: m.Rev + 1, Body: m.Body})
 	if err != nil {

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -61,7 +62,11 @@ func (s *Store) PutMark(ctx context.Context, m record.Mark) error {
 	if has := s.db.marks.owners[m.Owner].Rev; has != m.Rev {
 		return fmt.Errorf("mark of %s has revision %d, not %d: %w", m.Owner, has, m.Rev, record.ErrMismatch)
 	}
+	if m.Was != nil && !bytes.Equal(m.Was, s.db.marks.owners[m.Owner].Body) {
+		return fmt.Errorf("mark of %s has another body at revision %d: %w", m.Owner, m.Rev, record.ErrMismatch)
+	}
 	m.Rev++
+	m.Was = nil
 	m.Body = slices.Clone(m.Body)
 	if s.db.marks.owners == nil {
 		s.db.marks.owners = map[record.Owner]record.Mark{}

@@ -90,6 +90,12 @@ func markerPut(t *testing.T, b *bench) {
 	if read = b.mark(t, o); read.Rev != 2 || read.Body.Lookup("n").AsInt64() != 2 {
 		t.Errorf("mark is %+v", read)
 	}
+	// A restored database counts its revisions again, under other bodies.
+	wantError(t, "on another body", b.Namespace.PutMark(t.Context(), record.Mark{Owner: o, Rev: 2, Body: body(t, 4), Was: body(t, 1)}), record.ErrMismatch)
+	ok(t, "on the stored body", b.Namespace.PutMark(t.Context(), record.Mark{Owner: o, Rev: 2, Body: body(t, 5), Was: read.Body}))
+	if read = b.mark(t, o); read.Rev != 3 || read.Body.Lookup("n").AsInt64() != 5 || read.Was != nil {
+		t.Errorf("mark is %+v", read)
+	}
 	if m := b.mark(t, other); m.Body.Lookup("n").AsInt64() != 7 {
 		t.Errorf("the other's mark is %+v", m)
 	}

@@ -46,7 +46,7 @@ const (
 
 // Deployments is the record, and the place where controllers publish next to it.
 type Deployments interface {
-	Get(ctx context.Context) (upgradestate.Deployment, error)
+	Known(ctx context.Context) (upgradestate.Deployment, error)
 	PublishNames(ctx context.Context, f *deployment.FormerNames, lease coord.LeaseID) error
 }
 
@@ -114,7 +114,7 @@ func leftNames(d upgradestate.Deployment) (version string, counted, sampled []st
 }
 
 func (w *watcher) look(ctx context.Context) error {
-	d, err := w.Deployments.Get(ctx)
+	d, err := w.Deployments.Known(ctx)
 	if err != nil {
 		return err
 	}

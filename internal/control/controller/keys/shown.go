@@ -68,7 +68,7 @@ func (k *Keeper) Look(ctx context.Context) error {
 	look := time.NewTicker(lookAtKeys)
 	defer look.Stop()
 	for {
-		d, err := k.Deployments.Get(ctx)
+		d, err := k.Deployments.Known(ctx)
 		for version, db := range k.Databases() {
 			if err == nil && (!db.Opened() || upgradestate.Retired(d, version)) {
 				k.encrypted.drop(version)

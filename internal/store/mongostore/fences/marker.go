@@ -171,7 +171,7 @@ func checkOwnerFormat(d OwnerDoc) error {
 func OwnerID(o record.Owner) string { return OwnerNamespace + o.Deployment + "/" + o.Version }
 
 // PutMark replaces the mark with revision m.Rev, or inserts the first one if that is 0. It returns
-// record.ErrMismatch if the stored revision differs, and ErrUnknown if the outcome is unknown.
+// record.ErrMismatch if the stored revision or body differs, and ErrUnknown if the outcome is unknown.
 func (n *Owners) PutMark(ctx context.Context, m record.Mark) error {
 	what := "write the mark of " + m.Owner.String()
 	doc := OwnerDoc{
@@ -185,8 +185,12 @@ func (n *Owners) PutMark(ctx context.Context, m record.Mark) error {
 		_, err = n.owners().InsertOne(ctx, doc)
 		replaced = !conn.HasCode(err, conn.CodeDuplicateKey)
 	} else {
+		has := bson.D{{Key: "_id", Value: doc.ID}, {Key: "rev", Value: m.Rev}}
+		if m.Was != nil {
+			has = append(has, bson.E{Key: "mark", Value: m.Was})
+		}
 		var res *mongo.UpdateResult
-		res, err = n.owners().ReplaceOne(ctx, bson.D{{Key: "_id", Value: doc.ID}, {Key: "rev", Value: m.Rev}}, doc)
+		res, err = n.owners().ReplaceOne(ctx, has, doc)
 		replaced = err != nil || res.MatchedCount > 0
 	}
 	switch {

@@ -187,22 +187,28 @@ func (e *elections) switchTo(ctx context.Context, to string, faults map[upgrades
 // is over: "".
 func (e *elections) nextPlace(ctx context.Context, to string) (place string) {
 	e.t.Helper()
-	eventually(ctx, e.t, "the next step of the switch to "+to, func() error {
+	return e.nextStep(ctx, e.controller, to)
+}
+
+// nextStep is nextPlace for a controller of the system.
+func (s *system) nextStep(ctx context.Context, stepping *child, to string) (step string) {
+	s.t.Helper()
+	eventually(ctx, s.t, "the next step of the switch to "+to, func() error {
 		select {
-		case place = <-e.controller.reached:
+		case step = <-stepping.reached:
 			return nil
 		default:
 		}
-		d, err := e.record.Get(ctx)
+		d, err := s.record.Get(ctx)
 		if err == nil && d.Upgrade == nil && d.CurrentVersion != to {
-			e.t.Fatalf("the upgrade to %s has ended without a switch: %+v", to, d.History[len(d.History)-1])
+			s.t.Fatalf("the upgrade to %s has ended without a switch: %+v", to, d.History[len(d.History)-1])
 		}
 		if err == nil && !flipped(to)(d) {
 			err = errors.New("there is none yet")
 		}
 		return err
 	})
-	return place
+	return step
 }
 
 func (e *elections) primary(ctx context.Context) *localmongo.Node {

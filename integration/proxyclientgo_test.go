@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -57,12 +58,15 @@ type goWorker struct {
 	tell  func(clientLine)
 }
 
-// lostRouter reports whether an error of a cursor is one that a lost router gives: the connection breaks, or
-// another router does not know the cursor.
+// lostRouter reports whether an error of a cursor is one that a lost router gives: the connection breaks, the
+// driver uses the router no longer, or another router does not know the cursor.
 func lostRouter(err error) bool {
 	var failed mongo.ServerError
-	return mongo.IsNetworkError(err) || errors.As(err, &failed) && (failed.HasErrorCode(43) || failed.HasErrorCode(6))
+	return mongo.IsNetworkError(err) || clearedPool(err) || errors.As(err, &failed) && (failed.HasErrorCode(43) || failed.HasErrorCode(6))
 }
+
+// clearedPool reports whether the driver has left a router before it had a connection for a command.
+func clearedPool(err error) bool { return strings.Contains(err.Error(), "was cleared because") }
 
 func (w *goWorker) open(ctx context.Context) error {
 	w.doing = "start"

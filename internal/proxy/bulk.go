@@ -95,6 +95,8 @@ func (p *Proxy) bulk(ctx context.Context, c command) bsoncore.Document {
 	switch {
 	case err != nil && torn:
 		return unknown("a switch stopped it in the middle")
+	case err != nil && p.waiting.Err() != nil:
+		return shutDown(c)
 	case err != nil && waits.Err() != nil:
 		return failure(codeTimeLimit, "operation exceeded time limit: "+err.Error())
 	case err != nil:

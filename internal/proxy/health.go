@@ -12,7 +12,7 @@ import (
 // goes on at the last known place.
 func (p *Proxy) Ready() error {
 	switch {
-	case p.closing.Err() != nil:
+	case p.closing.Err() != nil || p.departure.at() != serving:
 		return errors.New("the proxy closes")
 	case len(p.home.Known()) == 0:
 		return errors.New("no server of the cluster of upstream answers")

@@ -21,6 +21,7 @@ func alone(t *testing.T, memory int64) (address string, p *Proxy) {
 	p = &Proxy{cfg: Config{Connections: 100}, memory: semaphore.NewWeighted(memory), log: discard}
 	p.life, p.stop = context.WithCancel(t.Context())
 	p.closing, p.end = context.WithCancel(p.life)
+	p.waiting, p.stopWaits = context.WithCancel(p.life)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

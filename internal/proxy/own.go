@@ -38,6 +38,10 @@ func (p *Proxy) own(ctx context.Context, cl *peer, c command) bsoncore.Document 
 // sessions, transactions and retryable writes. A command may go to any of the clusters, so limits are the
 // lowest ones of all servers.
 func (p *Proxy) hello(ctx context.Context, cl *peer, c command) bsoncore.Document {
+	p.awaitChange(ctx, c)
+	if p.departure.at() == leaving {
+		return p.departure.farewell()
+	}
 	var known []description.Server
 	for _, cluster := range p.clusters() {
 		known = append(known, cluster.Known()...)
@@ -68,7 +72,7 @@ func (p *Proxy) hello(ctx context.Context, cl *peer, c command) bsoncore.Documen
 	} else {
 		b.AppendBoolean("ismaster", true)
 	}
-	return b.AppendString("msg", "isdbgrid").AppendBoolean("helloOk", true).
+	return p.departure.topologyVersion(b).AppendString("msg", "isdbgrid").AppendBoolean("helloOk", true).
 		AppendInt32("maxBsonObjectSize", int32(document)).
 		AppendInt32("maxMessageSizeBytes", int32(size)-roomForNames).
 		AppendInt32("maxWriteBatchSize", int32(batch)).

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/semaphore"
 
 	"dbcontroller.dev/internal/proxy/message"
@@ -52,7 +53,11 @@ type Proxy struct {
 	// closing ends when no further command of a client is served.
 	closing context.Context //nolint:containedctx // as life
 	end     context.CancelFunc
-	g       sync.WaitGroup
+	// waiting ends when no command waits for the end of a switch any longer.
+	waiting   context.Context //nolint:containedctx // as life
+	stopWaits context.CancelFunc
+	g         sync.WaitGroup
+	departure departure
 
 	requests     atomic.Int32 // ids of messages to servers
 	connections  atomic.Int64 // ids for hello
@@ -86,6 +91,8 @@ func New(ctx context.Context, cfg Config) (_ *Proxy, err error) {
 	p.ahead = semaphore.NewWeighted(mostAheadOfAll)
 	p.life, p.stop = context.WithCancel(context.WithoutCancel(ctx))
 	p.closing, p.end = context.WithCancel(p.life)
+	p.waiting, p.stopWaits = context.WithCancel(p.life)
+	p.departure.process, p.departure.told = bson.NewObjectID(), make(chan struct{})
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Close(context.WithoutCancel(ctx)))
@@ -220,12 +227,30 @@ func (p *Proxy) begin(c net.Conn) bool {
 // acceptPause is the pause after a client could not be accepted.
 const acceptPause = 100 * time.Millisecond
 
-// Close ends the connections of clients, each after the command that it waits for, or when ctx ends. It
+// waits bounds a context by the time for which commands may wait for the end of a switch.
+func (p *Proxy) waits(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	unlink := context.AfterFunc(p.waiting, cancel)
+	return ctx, func() { unlink(); cancel() }
+}
+
+const (
+	// answerTime is the part of the time for Close in which commands that wait for a switch get an error.
+	answerTime = time.Second
+	// deregisterTime is the part in which the proxy deregisters. Connections that are left are cut before.
+	deregisterTime = 500 * time.Millisecond
+)
+
+// Close ends the connections of clients, each after the command that it waits for, or shortly before ctx ends. It
 // then deregisters from the controllers, and closes the clusters.
 func (p *Proxy) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.end()
 	p.mu.Unlock()
+	if until, ok := ctx.Deadline(); ok {
+		defer time.AfterFunc(time.Until(until)-answerTime, p.stopWaits).Stop()
+		defer time.AfterFunc(time.Until(until)-deregisterTime, p.stop).Stop()
+	}
 	cut := context.AfterFunc(ctx, p.stop)
 	p.g.Wait()
 	cut()

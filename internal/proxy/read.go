@@ -25,6 +25,8 @@ func (p *Proxy) query(ctx context.Context, d *deployed, c command, by *ordered) 
 		return failure(codeInvalidReadPrefers, "invalid $readPreference")
 	}
 	watches := c.verb == "aggregate" && names.Watches(c.msg.Body)
+	ctx, cancel := p.waits(ctx)
+	defer cancel()
 	var reply bsoncore.Document
 	opened := int64(0) // the cursor of the last try
 	err := d.read(ctx, func(ctx context.Context, at place) error {

@@ -32,6 +32,7 @@ const (
 	codeProtocol             = 17
 	codeAuthenticationFailed = 18
 	codeMechanismUnavailable = 334
+	codeShutdown             = 91
 )
 
 // Labels of errors, by which drivers decide about a repetition.
@@ -48,7 +49,7 @@ var codeNames = map[int32]string{
 	codeHistoryIncomplete: "IncompleteTransactionHistory", codeNoSuchTransaction: "NoSuchTransaction",
 	codeTransactionTooOld: "TransactionTooOld", codeStreamHistoryLost: "ChangeStreamHistoryLost", codeTimeLimit: "MaxTimeMSExpired", codeInvalidReadPrefers: "FailedToParse",
 	codeBadValue: "BadValue", codeUnauthorized: "Unauthorized", codeProtocol: "ProtocolError",
-	codeAuthenticationFailed: "AuthenticationFailed", codeMechanismUnavailable: "MechanismUnavailable",
+	codeAuthenticationFailed: "AuthenticationFailed", codeMechanismUnavailable: "MechanismUnavailable", codeShutdown: "ShutdownInProgress",
 }
 
 // failure is a reply that says why a command failed.

@@ -219,6 +219,7 @@ func (p *Proxy) safely(ctx context.Context, cl *peer, c command) (reply bsoncore
 			reply = nil
 		}
 	}()
+	defer p.departure.begin(c)()
 	return p.handle(ctx, cl, c)
 }
 

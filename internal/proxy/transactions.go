@@ -119,6 +119,12 @@ func (p *Proxy) transact(ctx context.Context, c command) bsoncore.Document {
 	if c.verb == "bulkWrite" {
 		return failure(codeNotSupported, "the proxy does not serve bulkWrite in a transaction: use the bulk write of a collection")
 	}
+	ends := c.verb == "commitTransaction" || c.verb == "abortTransaction"
+	if !ends {
+		if reply := p.departs(c); reply != nil {
+			return reply
+		}
+	}
 	if c.starts {
 		if reply := p.startTransaction(ctx, c); reply != nil {
 			return reply
@@ -126,7 +132,7 @@ func (p *Proxy) transact(ctx context.Context, c command) bsoncore.Document {
 	}
 	t := p.transactions.get(c.logical(), c.number)
 	if t == nil {
-		if c.verb == "commitTransaction" || c.verb == "abortTransaction" {
+		if ends {
 			return p.endElsewhere(ctx, c)
 		}
 		return noTransaction(c)
@@ -140,7 +146,6 @@ func (p *Proxy) transact(ctx context.Context, c command) bsoncore.Document {
 		}
 		return failure(codeNoSuchTransaction, "the transaction was aborted, because the data moves or one of its commands failed: run it again", labelTransient)
 	}
-	ends := c.verb == "commitTransaction" || c.verb == "abortTransaction"
 	if !ends && c.collection != "" {
 		if d := p.deployment(c); d != t.deployed && (d != nil || t.at.cluster != p.home) {
 			p.giveUp(t)
@@ -234,6 +239,8 @@ func (p *Proxy) startTransaction(ctx context.Context, c command) bsoncore.Docume
 	if t.deployed == nil {
 		t.at = place{cluster: p.home}
 	} else {
+		ctx, cancel := p.waits(ctx)
+		defer cancel()
 		at, done, err := t.deployed.enter(ctx, p.life, p.cfg.Grace, t.idle, func() { p.abort(t) })
 		if err != nil {
 			t.cancel()

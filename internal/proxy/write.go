@@ -63,6 +63,8 @@ func (p *Proxy) write(ctx context.Context, d *deployed, c command) bsoncore.Docu
 		return nil
 	})
 	switch {
+	case err != nil && p.waiting.Err() != nil && !rest.parted && !rest.torn:
+		return shutDown(c)
 	case err != nil && waits.Err() != nil && !rest.parted && !rest.torn:
 		return failure(codeTimeLimit, "operation exceeded time limit: "+err.Error())
 	case err != nil:
@@ -77,9 +79,17 @@ func (p *Proxy) write(ctx context.Context, d *deployed, c command) bsoncore.Docu
 // limited bounds the wait of a command by its own limit, and not by the life of its client.
 func (p *Proxy) limited(c command) (context.Context, context.CancelFunc) {
 	if c.limit == 0 {
-		return context.WithCancel(p.life)
+		return context.WithCancel(p.waiting)
 	}
-	return context.WithTimeout(p.life, c.limit)
+	return context.WithTimeout(p.waiting, c.limit)
+}
+
+// shutDown is the reply to a command that waits for the end of a switch when the proxy ends. Nothing was written.
+func shutDown(c command) bsoncore.Document {
+	if c.retryable {
+		return failure(codeShutdown, "the proxy shuts down while a switch holds writes: nothing was written", labelRetryable)
+	}
+	return failure(codeShutdown, "the proxy shuts down while a switch holds writes: nothing was written")
 }
 
 // failed is the reply if the rest of a write could not be made because a switch did not end in time, or no

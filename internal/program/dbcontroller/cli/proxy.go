@@ -54,8 +54,8 @@ func proxyCommand() *cobra.Command {
 	return cmd
 }
 
-// stopTimeout bounds the end of a proxy: its deregistration, and the end of its connections.
-const stopTimeout = 10 * time.Second
+// stopTimeout bounds the end of a proxy: its clients use others, running commands end, and it deregisters.
+const stopTimeout = 5 * time.Second
 
 // runProxy serves until ctx ends.
 func runProxy(ctx context.Context, cfg config.Proxy, log *zap.Logger) error {
@@ -94,11 +94,18 @@ func runProxy(ctx context.Context, cfg config.Proxy, log *zap.Logger) error {
 		}
 		return nil
 	})
-	g.Go(func() error { return showHealth(serving, cfg, p, log) })
+	// To its end the proxy shows that it is not ready.
+	shown, hide := context.WithCancel(context.WithoutCancel(ctx))
+	defer hide()
+	g.Go(func() error { return showHealth(shown, cfg, p, log) })
 	g.Go(func() error {
+		defer hide()
 		<-serving.Done()
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
+		if ctx.Err() != nil { // otherwise a part has failed, and new clients cannot come
+			p.HandOver(ending)
+		}
 		return p.Close(ending)
 	})
 	log.Info("proxy listens", zap.String("address", listener.Addr().String()), zap.Bool("tls", cfg.Cert != ""))

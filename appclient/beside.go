@@ -31,7 +31,7 @@ func (a *App) watch(ctx context.Context, at int) {
 	others := len(a.controllers) - 1
 	for i := 0; ctx.Err() == nil; {
 		c := a.controllers[(at+1+i%others)%len(a.controllers)]
-		err := a.await(ctx, c, "", &acked)
+		err := a.guarded("the second watch of the controllers", func() error { return a.await(ctx, c, "", &acked) })
 		if err == nil {
 			wait.Reset()
 			lost = nil

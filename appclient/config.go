@@ -50,6 +50,10 @@ type Config struct {
 	// min. Default 15 s. Controllers notice the end of a process after a second.
 	TTL time.Duration
 
+	// Recover receives the panic of a goroutine of the App, and where it was. The App then goes on as after the error
+	// that it returns, which must not be nil. It is called before the stack is left. nil: such a panic ends the process.
+	Recover func(where string, fault any) error
+
 	// Log receives warnings about controllers that do not answer; nil: no log.
 	Log *slog.Logger
 }

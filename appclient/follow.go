@@ -38,7 +38,7 @@ func (a *App) follow(ctx context.Context, at int, registered time.Time) {
 	defer func() { leave() }()
 	for ctx.Err() == nil {
 		c := a.controllers[at%len(a.controllers)]
-		err := a.followOnce(ctx, c, &registered, &acked)
+		err := a.guarded("the watch of the controllers", func() error { return a.followOnce(ctx, c, &registered, &acked) })
 		if err == nil {
 			wait.Reset()
 			lost = nil
@@ -60,6 +60,19 @@ func (a *App) follow(ctx context.Context, at int, registered time.Time) {
 			_ = pause(ctx, wait) // the loop checks ctx
 		}
 	}
+}
+
+// guarded runs a part of a background goroutine. Config.Recover makes a panic an error.
+func (a *App) guarded(where string, do func() error) (err error) {
+	if a.cfg.Recover == nil {
+		return do()
+	}
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = a.cfg.Recover(where, fault)
+		}
+	}()
+	return do()
 }
 
 // warnOnce logs the error of a controller, unless it is the last logged one. It returns the error.
@@ -98,14 +111,19 @@ func (a *App) await(ctx context.Context, c controller, id string, acked *holdID)
 	var ackErr error
 	var g sync.WaitGroup
 	g.Go(func() {
-		if a.drained(polling) != nil {
-			return // the next call of await waits again if it is still a hold
-		}
-		if ackErr = a.ackHold(ctx, c, asked); ackErr != nil {
+		ackErr = a.guarded("the acknowledgement of a hold", func() error {
+			if a.drained(polling) != nil {
+				return nil // the next call of await waits again if it is still a hold
+			}
+			err := a.ackHold(ctx, c, asked)
+			if err == nil {
+				*acked = asked
+			}
+			return err
+		})
+		if ackErr != nil {
 			stop()
-			return
 		}
-		*acked = asked
 	})
 	err := a.poll(polling, c, id, loc.GetRevision())
 	stop()
@@ -224,15 +242,20 @@ func (a *App) ask(ctx context.Context) (*pb.Location, error) {
 	answers := make(chan answer, len(a.controllers))
 	for _, c := range a.controllers {
 		go func() {
-			res, err := c.GetLocation(ctx, connect.NewRequest(&pb.GetLocationRequest{Name: a.deployment()}))
-			if err == nil {
-				err = a.hear(res.Msg)
-			}
+			var loc *pb.Location
+			err := a.guarded("a question to a controller", func() error {
+				res, err := c.GetLocation(ctx, connect.NewRequest(&pb.GetLocationRequest{Name: a.deployment()}))
+				if err != nil {
+					return err
+				}
+				loc = res.Msg
+				return a.hear(loc)
+			})
 			if err != nil {
 				answers <- answer{err: fmt.Errorf("%s: %w", c.address, err)}
 				return
 			}
-			answers <- answer{loc: res.Msg}
+			answers <- answer{loc: loc}
 		}()
 	}
 	var errs []error

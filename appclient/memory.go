@@ -88,10 +88,13 @@ func awaitMemory(ctx context.Context, stage <-chan struct{}) {
 func (a *App) remember(ctx context.Context, loc *pb.Location) bool {
 	bounded, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	ids, err := a.recognizedIdentities(bounded, loc)
-	if err == nil {
-		err = a.memory.write(a.deployment(), loc, ids)
-	}
+	err := a.guarded("the memory", func() error {
+		ids, err := a.recognizedIdentities(bounded, loc)
+		if err != nil {
+			return err
+		}
+		return a.memory.write(a.deployment(), loc, ids)
+	})
 	if err != nil && ctx.Err() == nil {
 		a.cfg.Log.Warn("cannot remember where the data is", slog.String("file", a.memory.file), slog.Any("error", err))
 	}

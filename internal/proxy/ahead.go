@@ -34,7 +34,8 @@ type rest struct {
 	more    bsoncore.Document // the command that reads on, with the names of the place
 	by      *ordered          // of the query and how far its client has come; nil: it cannot go on elsewhere. Whoever reads has it
 	release func(int64)       // gives memory back
-	reading chan struct{}     // has an element while a command reads with the cursor
+	faults  *faults
+	reading chan struct{} // has an element while a command reads with the cursor
 
 	mu      sync.Mutex
 	batches []ahead
@@ -63,6 +64,13 @@ func (r *rest) lock(ctx context.Context) error {
 }
 
 func (r *rest) unlock() { <-r.reading }
+
+// lose makes the next command that reads with the cursor fail.
+func (r *rest) lose() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lost = true
+}
 
 // whole reports whether nothing is left at the server.
 func (r *rest) whole() bool {
@@ -107,7 +115,7 @@ func (r *rest) add(docs []bsoncore.Document, reserved int64, end bool) {
 		r.batches, r.size = append(r.batches, ahead{docs, size}), r.size+size
 	}
 	if r.expiry == nil {
-		r.expiry = time.AfterFunc(keptAhead, r.discard)
+		r.expiry = time.AfterFunc(keptAhead, func() { _ = r.faults.run("the end of an unused cursor", r.discard) })
 	}
 }
 
@@ -167,7 +175,7 @@ func (p *Proxy) expect(c command, reply bsoncore.Document, by *ordered, one *cur
 	if by == nil {
 		by = orderOf(c)
 	}
-	one.rest = &rest{cursor: *one, more: more, by: by.delivered(reply), release: p.ahead.Release, reading: make(chan struct{}, 1)}
+	one.rest = &rest{cursor: *one, more: more, by: by.delivered(reply), release: p.ahead.Release, faults: &p.faults, reading: make(chan struct{}, 1)}
 }
 
 // readAhead reads a cursor to its end. It returns false if that was not possible. What it has read by then
@@ -178,29 +186,39 @@ func (p *Proxy) readAhead(ctx context.Context, r *rest) bool {
 	}
 	defer r.unlock()
 	for r.usable() {
-		if !p.ahead.TryAcquire(batchAhead) {
+		if !p.readBatch(r) {
 			return false
-		}
-		// The client may be gone, but the documents of a lost reply are lost for all.
-		reply, _, err := p.exchange(p.life, r.cursor.user, r.cursor.cluster, upstream.Want{At: r.cursor.server}, request(r.more))
-		if err != nil || !succeeded(reply) {
-			p.ahead.Release(batchAhead)
-			r.mu.Lock()
-			r.lost = r.lost || err != nil
-			r.mu.Unlock()
-			return false
-		}
-		docs, err := batchOf(reply)
-		if err != nil {
-			p.ahead.Release(batchAhead)
-			return false
-		}
-		r.add(docs, batchAhead, cursorOf(reply) == 0)
-		if len(docs) == 0 && cursorOf(reply) != 0 {
-			return false // it waits for news
 		}
 	}
 	return r.whole()
+}
+
+// readBatch reads one batch of a cursor. It returns false if no further one can be read now.
+func (p *Proxy) readBatch(r *rest) bool {
+	if !p.ahead.TryAcquire(batchAhead) {
+		return false
+	}
+	kept := false
+	defer func() {
+		if !kept {
+			p.ahead.Release(batchAhead)
+		}
+	}()
+	// The client may be gone, but the documents of a lost reply are lost for all.
+	reply, _, err := p.exchange(p.life, r.cursor.user, r.cursor.cluster, upstream.Want{At: r.cursor.server}, request(r.more))
+	if err != nil {
+		r.lose()
+	}
+	if err != nil || !succeeded(reply) {
+		return false
+	}
+	docs, err := batchOf(reply)
+	if err != nil {
+		return false
+	}
+	kept = true
+	r.add(docs, batchAhead, cursorOf(reply) == 0)
+	return len(docs) > 0 || cursorOf(reply) == 0 // otherwise it waits for news
 }
 
 // finishReads reads the open cursors of a place to their end, for the grace of a switch at most.
@@ -213,7 +231,7 @@ func (p *Proxy) finishReads(d *deployed, epoch int64) {
 	var g sync.WaitGroup
 	for _, r := range rests {
 		g.Add(1)
-		p.g.Go(func() {
+		p.spawn("a cursor that is read ahead", func() {
 			defer g.Done()
 			select {
 			case turns <- struct{}{}:
@@ -225,13 +243,13 @@ func (p *Proxy) finishReads(d *deployed, epoch int64) {
 			if d.app.Epoch() == epoch && !p.readAhead(p.life, r) {
 				p.log.Debug("a cursor was not read to its end before a switch", slog.String("collection", r.cursor.names.Place))
 			}
-		})
+		}, r.lose)
 	}
 	done := make(chan struct{})
-	p.g.Go(func() {
+	p.spawn("the end of cursors", func() {
 		defer close(done)
 		g.Wait()
-	})
+	}, nil)
 	grace := time.NewTimer(p.cfg.Grace)
 	defer grace.Stop()
 	select {
@@ -244,24 +262,11 @@ func (p *Proxy) finishReads(d *deployed, epoch int64) {
 // is in flight between switches.
 func (p *Proxy) holdUntilRead(d *deployed) {
 	for p.closing.Err() == nil {
-		err := d.app.Write(p.closing, func(_ context.Context, at appclient.Place) error {
-			for {
-				held, changed := d.app.Holding()
-				switch {
-				case d.app.Epoch() != at.Epoch: // too late
-					return nil
-				case held:
-					p.finishReads(d, at.Epoch)
-					return nil
-				}
-				select {
-				case <-p.closing.Done():
-					return nil
-				case <-changed:
-				}
-			}
+		var err error
+		fault := p.faults.run("a hold", func() {
+			err = d.app.Write(p.closing, func(_ context.Context, at appclient.Place) error { return p.readBeforeHold(d, at.Epoch) })
 		})
-		if err == nil {
+		if err == nil && fault == nil {
 			continue
 		}
 		retry := time.NewTimer(holdRetry)
@@ -270,6 +275,25 @@ func (p *Proxy) holdUntilRead(d *deployed) {
 		case <-retry.C:
 		}
 		retry.Stop()
+	}
+}
+
+// readBeforeHold waits for a hold, and reads the open cursors of a place then.
+func (p *Proxy) readBeforeHold(d *deployed, epoch int64) error {
+	for {
+		held, changed := d.app.Holding()
+		switch {
+		case d.app.Epoch() != epoch: // too late
+			return nil
+		case held:
+			p.finishReads(d, epoch)
+			return nil
+		}
+		select {
+		case <-p.closing.Done():
+			return nil
+		case <-changed:
+		}
 	}
 }
 

@@ -46,6 +46,7 @@ type deployed struct {
 	retried retried
 	latest  latest
 	settled settled
+	faults  *faults
 
 	mu       sync.Mutex
 	clusters map[*mongo.Client]*upstream.Cluster
@@ -66,8 +67,8 @@ type place struct {
 }
 
 // follow opens a deployment. clusters opens a cluster, or returns the open one.
-func follow(ctx context.Context, cfg Deployment, clusters func(uri string) (*upstream.Cluster, error), log *slog.Logger) (*deployed, error) {
-	d := &deployed{cfg: cfg, clusters: map[*mongo.Client]*upstream.Cluster{}, strong: map[*upstream.Cluster]bool{}}
+func follow(ctx context.Context, cfg Deployment, clusters func(uri string) (*upstream.Cluster, error), log *slog.Logger, faults *faults) (*deployed, error) {
+	d := &deployed{cfg: cfg, faults: faults, clusters: map[*mongo.Client]*upstream.Cluster{}, strong: map[*upstream.Cluster]bool{}}
 	// All of them, also those without the data now: a write that is sent again may have been made there.
 	for _, uri := range cfg.URIs {
 		cluster, err := clusters(uri)
@@ -80,6 +81,10 @@ func follow(ctx context.Context, cfg Deployment, clusters func(uri string) (*ups
 	}
 	app, err := appclient.Open(ctx, appclient.Config{
 		Controllers: cfg.Controllers, Access: cfg.Access, Deployment: cfg.Name, Application: cfg.Application, Memory: cfg.Memory, Log: log,
+		Recover: func(what string, fault any) error {
+			faults.note(what, fault)
+			return errFault
+		},
 		MongoAt: func(_ context.Context, at appclient.Where) (*mongo.Client, error) {
 			uri, ok := cfg.URIs[at.Version]
 			if !ok {
@@ -218,13 +223,24 @@ func (d *deployed) enter(ctx, life context.Context, grace time.Duration, idle fu
 	unlink := context.AfterFunc(ctx, stop)
 	go func() {
 		defer stop()
-		err := d.write(waits, func(_ context.Context, at place) error {
-			unlink()
-			entered <- result{at: at}
-			d.guard(life, at, finished, grace, idle, abort)
-			return nil
+		var err error
+		in := false
+		fault := d.faults.run("the guard of a transaction", func() {
+			err = d.write(waits, func(_ context.Context, at place) error {
+				unlink()
+				in = true
+				entered <- result{at: at}
+				d.guard(life, at, finished, grace, idle, abort)
+				return nil
+			})
 		})
-		if err != nil {
+		switch {
+		case fault != nil && in:
+			// It counts as a write no longer, so a switch would not wait for it.
+			_ = d.faults.run("the abort of a transaction", abort)
+		case fault != nil:
+			entered <- result{err: fault}
+		case err != nil:
 			entered <- result{err: err}
 		}
 	}()

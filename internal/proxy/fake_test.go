@@ -342,7 +342,7 @@ func ended(err error) bool { return err == nil || connect.CodeOf(err) == connect
 
 func makeWorld(t *testing.T, o worldOptions) *world {
 	t.Helper()
-	w := &world{t: t, class: o.class, at: map[string]*server{}}
+	w := &world{t: t, class: o.class, at: map[string]*server{}, log: o.log}
 	switch w.class {
 	case "":
 		w.class = fenceView

@@ -34,6 +34,9 @@ func (p *Proxy) Metrics() []prometheus.Collector {
 	out := []prometheus.Collector{
 		gauge("connections", "Connections of clients.", nil, func() float64 { return float64(p.open.Load()) }),
 	}
+	out = append(out, prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "dbcontroller_proxy_faults_total", Help: "Panics of the proxy. Each one ended a connection, a cursor or a question. The log has the first one at each place.",
+	}, func() float64 { return float64(p.faults.count()) }))
 	if p.users != nil {
 		out = append(out, prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "dbcontroller_proxy_logins_failed_total", Help: "Logins of clients that failed.",

@@ -47,7 +47,7 @@ func TestHealth(t *testing.T) {
 		t.Errorf("silent for %v s", silent)
 	}
 	delete(got, "dbcontroller_proxy_controllers_silent_seconds")
-	if want := map[string]float64{"dbcontroller_proxy_connections": 0, "dbcontroller_proxy_epoch": 1, "dbcontroller_proxy_holds": 1}; !maps.Equal(got, want) {
+	if want := map[string]float64{"dbcontroller_proxy_faults_total": 0, "dbcontroller_proxy_connections": 0, "dbcontroller_proxy_epoch": 1, "dbcontroller_proxy_holds": 1}; !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	w.open("v3", 2) // a version without a connection string

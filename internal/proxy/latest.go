@@ -29,7 +29,7 @@ func (p *Proxy) ask(ctx context.Context, d *deployed) (epoch int64, open bool, e
 		q = &question{answered: make(chan struct{})}
 		if l.asking == nil {
 			l.asking = q
-			p.g.Go(func() { p.answerAll(d) })
+			p.spawn("questions to controllers", func() { p.answerAll(d) }, nil)
 		} else {
 			l.after = q
 		}
@@ -50,7 +50,9 @@ func (p *Proxy) answerAll(d *deployed) {
 	q := l.asking
 	l.mu.Unlock()
 	for q != nil {
-		q.epoch, q.open, q.err = d.app.Latest(p.life)
+		if err := p.faults.run("a question to controllers", func() { q.epoch, q.open, q.err = d.app.Latest(p.life) }); err != nil {
+			q.err = err
+		}
 		close(q.answered)
 		l.mu.Lock()
 		q, l.after = l.after, nil

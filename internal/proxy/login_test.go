@@ -84,7 +84,6 @@ func accountsOf(t *testing.T, suffix string, names ...string) (out []login.Accou
 func newWorldOf(t *testing.T, o worldOptions, names ...string) *world {
 	t.Helper()
 	w := makeWorld(t, o)
-	w.log = o.log
 	own := []string{"owner"} // of the connection strings
 	for _, a := range accountsOf(t, "-proxy", names...) {
 		w.users = append(w.users, User{Name: a.Name, Database: a.Database, Verifier: a.File, Login: Login{User: "db-" + a.Name, Database: "admin", Password: "db-" + a.Name + "-db"}})

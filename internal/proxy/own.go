@@ -96,7 +96,13 @@ func (p *Proxy) everywhere(ctx context.Context, c command) bsoncore.Document {
 	var g sync.WaitGroup
 	for i, cluster := range clusters {
 		g.Go(func() {
-			reply, _, err := p.exchange(ctx, c.user, cluster, upstream.Want{Mode: upstream.PrimaryPreferred}, c.msg)
+			var reply bsoncore.Document
+			var err error
+			if fault := p.faults.run("a command about sessions", func() {
+				reply, _, err = p.exchange(ctx, c.user, cluster, upstream.Want{Mode: upstream.PrimaryPreferred}, c.msg)
+			}); fault != nil {
+				err = fault
+			}
 			if err != nil {
 				reply = failure(codeHostUnreachable, err.Error())
 			}

@@ -58,6 +58,7 @@ type Proxy struct {
 	stopWaits context.CancelFunc
 	g         sync.WaitGroup
 	departure departure
+	faults    faults
 
 	requests     atomic.Int32 // ids of messages to servers
 	connections  atomic.Int64 // ids for hello
@@ -88,7 +89,7 @@ func New(ctx context.Context, cfg Config) (_ *Proxy, err error) {
 		cfg.Log = discard
 	}
 	p := &Proxy{cfg: cfg, log: cfg.Log, byURI: map[string]*upstream.Cluster{}, memory: semaphore.NewWeighted(max(cfg.Memory, message.MaxMessage))}
-	p.ahead = semaphore.NewWeighted(mostAheadOfAll)
+	p.ahead, p.faults.log = semaphore.NewWeighted(mostAheadOfAll), cfg.Log
 	p.life, p.stop = context.WithCancel(context.WithoutCancel(ctx))
 	p.closing, p.end = context.WithCancel(p.life)
 	p.waiting, p.stopWaits = context.WithCancel(p.life)
@@ -105,7 +106,7 @@ func New(ctx context.Context, cfg Config) (_ *Proxy, err error) {
 		return nil, err
 	}
 	for _, d := range cfg.Deployments {
-		one, err := follow(ctx, d, p.cluster, cfg.Log)
+		one, err := follow(ctx, d, p.cluster, cfg.Log, &p.faults)
 		if err != nil {
 			return nil, fmt.Errorf("deployment %s: %w", d.Name, err)
 		}
@@ -119,7 +120,7 @@ func New(ctx context.Context, cfg Config) (_ *Proxy, err error) {
 	}
 	p.tryLogins(ctx)
 	for _, d := range p.deployed {
-		p.g.Go(func() { p.holdUntilRead(d) })
+		p.spawn("holds", func() { p.holdUntilRead(d) }, nil)
 	}
 	return p, nil
 }
@@ -217,10 +218,10 @@ func (p *Proxy) begin(c net.Conn) bool {
 		p.open.Add(-1)
 		return false
 	}
-	p.g.Go(func() {
+	p.spawn("a connection", func() {
 		defer p.open.Add(-1)
 		p.serve(c)
-	})
+	}, nil)
 	return true
 }
 

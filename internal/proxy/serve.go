@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -43,7 +42,7 @@ func (p *Proxy) serve(conn net.Conn) {
 	cl := &peer{conn: conn, id: p.connections.Add(1)}
 	// Read ahead, so that the end of the connection cancels the command that runs for it.
 	next := make(chan incoming)
-	p.g.Go(func() {
+	p.spawn("the reader of a connection", func() {
 		defer close(next)
 		defer cancel()
 		if err := shakeHands(ctx, conn); err != nil {
@@ -66,7 +65,7 @@ func (p *Proxy) serve(conn net.Conn) {
 				return
 			}
 		}
-	})
+	}, nil)
 	for {
 		select {
 		case m, ok := <-next:
@@ -213,14 +212,9 @@ func write(to net.Conn, m message.Message) error {
 // safely serves a command. A fault of the proxy ends one connection, and not those of all clients. Then the
 // reply is nil.
 func (p *Proxy) safely(ctx context.Context, cl *peer, c command) (reply bsoncore.Document) {
-	defer func() {
-		if fault := recover(); fault != nil {
-			p.log.Error("a command has met a fault of the proxy", slog.String("command", c.verb), slog.Any("fault", fault), slog.String("stack", string(debug.Stack())))
-			reply = nil
-		}
-	}()
 	defer p.departure.begin(c)()
-	return p.handle(ctx, cl, c)
+	_ = p.faults.run("a command", func() { reply = p.handle(ctx, cl, c) })
+	return reply
 }
 
 // handle serves a command.

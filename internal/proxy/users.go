@@ -119,17 +119,18 @@ func (p *Proxy) tryLogins(ctx context.Context) {
 	for _, u := range p.users.of {
 		for _, cluster := range p.clusters() {
 			g.Go(func() error {
-				conn, err := cluster.Conn(ctx, u.as, upstream.Want{Mode: upstream.PrimaryPreferred})
-				if err != nil {
-					p.noteRefused(u, err)
-					return nil
-				}
-				conn.Release()
-				return nil
+				return p.faults.run("a try of a login", func() {
+					conn, err := cluster.Conn(ctx, u.as, upstream.Want{Mode: upstream.PrimaryPreferred})
+					if err != nil {
+						p.noteRefused(u, err)
+						return
+					}
+					conn.Release()
+				})
 			})
 		}
 	}
-	_ = g.Wait() // no call fails
+	_ = g.Wait() // a fault is logged
 }
 
 // lines bounds the lines of the log that strangers cause.

@@ -204,6 +204,16 @@ type Provisioner interface {
 	// the collection stays, whatever Drop returns. If the collection is gone, Drop returns nil or
 	// ErrFenced.
 	Drop(ctx context.Context, tok Token) error
+	// Forget removes the backend's own data about a kind, and its claim, while the collection and its
+	// records stay. It serves a kind whose deployment no longer exists, or no longer has it. A late
+	// command of the deployment could take effect afterwards, so call it only after all processes
+	// have ended. While a fence stands, Forget returns ErrFenced. It may be repeated, also after the
+	// collection is gone.
+	Forget(ctx context.Context, tok Token) error
+	// FreeNumber returns the lowest number of a name or mark of a kind (PhysicalName) from which on
+	// no earlier collection of the kind has left data of the backend. A fence with a lower number
+	// may count as ended already. Without such data it is 1.
+	FreeNumber(ctx context.Context, kind string) (uint64, error)
 }
 
 // Namespace is the complete interface of a backend for controllers.
@@ -221,6 +231,27 @@ type Namespace interface {
 // PhysicalName returns the seq-th name of a managed kind's collection, or of the hidden collection
 // of a fixed-name target. A name is never used twice.
 func PhysicalName(kind string, seq uint64) string { return fmt.Sprintf("%s.n%d", kind, seq) }
+
+// FreeNumber returns the lowest number that is greater than those of a kind's names or marks, at
+// least 1. It ignores names of other kinds.
+func FreeNumber(kind string, marks []string) (uint64, error) {
+	free := uint64(1)
+	for _, mark := range marks {
+		of, seq, ok := KindOfPhysical(mark)
+		if !ok || of != kind {
+			continue
+		}
+		// A name with a higher number could be too long, or the number could overflow.
+		if seq >= maxNumber {
+			return 0, fmt.Errorf("kind %s has data of a fence with the number %d, which no controller assigned: remove them", kind, seq)
+		}
+		free = max(free, seq+1)
+	}
+	return free, nil
+}
+
+// maxNumber is the first number that LongestName has no room for.
+const maxNumber = 1e12
 
 // LongestName returns a name that is as long as the longest name of a kind's collection or of the
 // backend's data next to it: collections set aside, scratch collections and guards. Callers check

@@ -130,9 +130,14 @@ func provisionKind(ctx context.Context, ns record.Namespace, spec record.KindSpe
 			}
 		}
 	}
+	// An earlier collection of the kind may have left fences in this database that count as ended.
+	free, err := ns.FreeNumber(ctx, spec.Name)
+	if err != nil {
+		return upgradestate.Kind{}, err
+	}
 	if !spec.Fixed || !current { // an application's collection is described, never changed
 		var err error
-		if tok, err = ns.Provision(ctx, spec, record.PhysicalName(spec.Name, 1)); err != nil {
+		if tok, err = ns.Provision(ctx, spec, record.PhysicalName(spec.Name, free)); err != nil {
 			return upgradestate.Kind{}, err
 		}
 	}
@@ -143,7 +148,7 @@ func provisionKind(ctx context.Context, ns record.Namespace, spec record.KindSpe
 	}
 	return upgradestate.Kind{
 		Kind: spec.Name, Fixed: spec.Fixed, Physical: tok.Name, ID: tok.ID, Fence: string(class), Restore: restore,
-		Expiry: expiry, Carried: carried,
+		NextSeq: free, Expiry: expiry, Carried: carried,
 	}, nil
 }
 

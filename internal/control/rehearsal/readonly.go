@@ -18,6 +18,7 @@ type reading interface {
 	Describe(ctx context.Context, kind record.KindSpec, name string) (record.Info, error)
 	Size(ctx context.Context, tok record.Token) (record.Size, error)
 	Split(ctx context.Context, tok record.Token, n int) ([]record.Range, error)
+	FreeNumber(ctx context.Context, kind string) (uint64, error)
 	Locate(ctx context.Context, id string) (string, error)
 	Identity(ctx context.Context) (record.Identity, error)
 	Marks(ctx context.Context) ([]record.Mark, error)
@@ -65,6 +66,9 @@ func (readOnly) Provision(context.Context, record.KindSpec, string) (record.Toke
 }
 func (readOnly) Purge(context.Context, record.Token) error { return errReadOnly }
 func (readOnly) Drop(context.Context, record.Token) error  { return errReadOnly }
+func (readOnly) Forget(context.Context, record.Token) error {
+	return errReadOnly
+}
 func (readOnly) BuildIndexes(context.Context, record.Token, record.KindSpec) error {
 	return errReadOnly
 }

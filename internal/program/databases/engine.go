@@ -44,6 +44,9 @@ type Space interface {
 	// Clear drops the backend's own data besides the kinds. It returns the names of foreign objects
 	// in the database.
 	Clear(ctx context.Context) (left []string, err error)
+	// Vacate is Clear for a database in which collections of others remain: it removes the backend's
+	// own data as soon as no deployment uses the database. It returns what remains.
+	Vacate(ctx context.Context) (left []string, err error)
 	// CloseName makes clients fail that still use the name of a retired version's kind.
 	CloseName(ctx context.Context, f record.Fence, said string, known []string) ([]record.Breach, error)
 	// EndTransactions ends transactions that another login to the same database left open.

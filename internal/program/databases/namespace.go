@@ -146,6 +146,14 @@ func (d *Database) Drop(ctx context.Context, tok record.Token) error {
 	return run(ctx, d, func(ns Space) error { return ns.Drop(ctx, tok) })
 }
 
+func (d *Database) Forget(ctx context.Context, tok record.Token) error {
+	return run(ctx, d, func(ns Space) error { return ns.Forget(ctx, tok) })
+}
+
+func (d *Database) FreeNumber(ctx context.Context, kind string) (uint64, error) {
+	return with(ctx, d, func(ns Space) (uint64, error) { return ns.FreeNumber(ctx, kind) })
+}
+
 func (d *Database) BuildIndexes(ctx context.Context, tok record.Token, kind record.KindSpec) error {
 	return run(ctx, d, func(ns Space) error { return ns.BuildIndexes(ctx, tok, kind) })
 }
@@ -218,6 +226,11 @@ func (d *Database) Sweep(ctx context.Context, prefix string) error {
 // the database.
 func (d *Database) Clear(ctx context.Context) (left []string, err error) {
 	return with(ctx, d, func(ns Space) ([]string, error) { return ns.Clear(ctx) })
+}
+
+// Vacate is Clear for a database in which others have collections.
+func (d *Database) Vacate(ctx context.Context) (left []string, err error) {
+	return with(ctx, d, func(ns Space) ([]string, error) { return ns.Vacate(ctx) })
 }
 
 // CloseName makes clients fail that still use the name of a retired version's kind.

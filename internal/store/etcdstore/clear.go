@@ -7,6 +7,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
+// Vacate is Clear: foreign keys below the prefix keep nothing from being removed.
+func (s *Store) Vacate(ctx context.Context) (left []string, err error) { return s.Clear(ctx) }
+
 // Clear removes this package's own keys once no kind is left. It returns other keys below the
 // prefix, which stay. While a collection, mark or claim exists, it removes nothing and returns
 // their names.

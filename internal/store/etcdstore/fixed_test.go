@@ -25,7 +25,7 @@ const password = "secret"
 // TestConformanceOfApplications is the suite, as far as it is about kinds, with those of an application.
 func TestConformanceOfApplications(t *testing.T) {
 	for format, topics := range map[etcdstore.Format][]string{
-		etcdstore.JSON: {"scan", "read", "apply", "converge", "load", "commits", "changes", "fence", "fixed", "provision", "swap"},
+		etcdstore.JSON: {"scan", "read", "apply", "converge", "load", "commits", "changes", "fence", "fixed", "provision", "swap", "forget"},
 		etcdstore.BSON: {"read", "apply", "fixed"},
 	} {
 		t.Run(string(format), func(t *testing.T) {

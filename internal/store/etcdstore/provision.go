@@ -359,6 +359,11 @@ func (s *Store) Drop(ctx context.Context, tok record.Token) error {
 	if err := s.open(ctx, tok); err != nil {
 		return err
 	}
+	return s.drop(ctx, tok, true)
+}
+
+// drop removes a collection. Without records, the keys of an application stay.
+func (s *Store) drop(ctx context.Context, tok record.Token, records bool) error {
 	// The claim of the collection ends in the same transaction.
 	kind, _, err := s.get(ctx, "drop", s.at.claimed(tok.ID))
 	if err != nil {
@@ -373,7 +378,9 @@ func (s *Store) Drop(ctx context.Context, tok record.Token) error {
 	prefixes := []string{s.at.records(tok.ID), s.at.closed(tok.ID), s.at.once(tok.ID), s.at.beside(tok.ID)}
 	if in := s.keys(tok); in != nil {
 		// The application's keys are the collection's records.
-		prefixes = append(prefixes, in.Prefix)
+		if records {
+			prefixes = append(prefixes, in.Prefix)
+		}
 		ops = append(ops, clientv3.OpDelete(s.at.place(tok.Kind)), clientv3.OpDelete(s.at.rights(tok.ID)),
 			clientv3.OpDelete(s.at.fenced(tok.ID)), clientv3.OpDelete(s.at.taking(tok.ID)), clientv3.OpDelete(s.at.given(tok.ID)))
 	}

@@ -204,6 +204,16 @@ func (n *Namespace) Drop(ctx context.Context, tok record.Token) error {
 	return doErr(ctx, n.inj, opOf(Drop, tok), func() error { return n.inner.Drop(ctx, tok) })
 }
 
+// Forget has no faults of its own: no controller calls it.
+func (n *Namespace) Forget(ctx context.Context, tok record.Token) error {
+	return n.inner.Forget(ctx, tok)
+}
+
+// FreeNumber fails as Provision does, which follows it.
+func (n *Namespace) FreeNumber(ctx context.Context, kind string) (uint64, error) {
+	return do(ctx, n.inj, opOf(Provision, record.Token{Kind: kind}), func() (uint64, error) { return n.inner.FreeNumber(ctx, kind) })
+}
+
 // stream is a stream with an injector. If the answer of Next is lost, the following Next delivers
 // the batch. A real cursor would begin again at the last position, so no batch may be lost.
 type stream struct {

@@ -126,6 +126,7 @@ func ExerciseTopics(t *testing.T, f Factory, only ...string) {
 		{name: "label", tests: labelTests},
 		{name: "once", tests: onceTests},
 		{name: "marker", tests: markerTests},
+		{name: "forget", tests: forgetTests},
 	}
 	var checked sync.Once
 	for _, name := range only {

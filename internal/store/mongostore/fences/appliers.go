@@ -2,6 +2,7 @@ package fences
 
 import (
 	"context"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -82,17 +83,54 @@ func (n *validators) earlierFences(ctx context.Context, f record.Fence) (marks [
 	if !ok {
 		return nil, nil
 	}
+	all, err := n.noted(ctx, f.Token.Kind)
+	if err != nil {
+		return nil, err
+	}
+	for _, mark := range all {
+		if _, n, ok := record.KindOfPhysical(mark); ok && n < seq {
+			marks = append(marks, mark)
+		}
+	}
+	return marks, nil
+}
+
+// Marked returns the marks of all fences that the database knows of a kind: those that are noted as
+// set or as ended, and those whose appliers have ended.
+func (n *validators) Marked(ctx context.Context, kind string) (marks []string, err error) {
+	if marks, err = n.noted(ctx, kind); err != nil {
+		return nil, fmt.Errorf("read marks of fences of %s: %w", kind, err)
+	}
+	// Strings sort before documents.
+	ended := bson.D{{Key: "$gte", Value: wire.EndedID("")}, {Key: "$lt", Value: bson.D{{Key: wire.EndedField, Value: bson.D{}}}}}
+	cursor, err := n.DB.Collection(conn.GuardsName(kind)).Find(ctx, bson.D{{Key: "_id", Value: ended}}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil {
+		return nil, fmt.Errorf("read ends of appliers of %s: %w", kind, err)
+	}
+	var docs []struct {
+		ID bson.D `bson:"_id"`
+	}
+	if err := conn.All(ctx, cursor, &docs); err != nil {
+		return nil, fmt.Errorf("read ends of appliers of %s: %w", kind, err)
+	}
+	for _, d := range docs {
+		if mark, is := d.ID[0].Value.(string); is {
+			marks = append(marks, mark)
+		}
+	}
+	return marks, nil
+}
+
+// noted returns the fences of a kind that are noted as set or as ended.
+func (n *validators) noted(ctx context.Context, kind string) (marks []string, err error) {
 	notes := n.DB.Collection(conn.MarksCollection, options.Collection().SetReadConcern(readconcern.Majority()))
 	var ids []string
-	pattern := "^(" + regexp.QuoteMeta(conn.UnfencedNotes) + ")?" + regexp.QuoteMeta(f.Token.Kind) + "\\.n[0-9]+$"
+	pattern := "^(" + regexp.QuoteMeta(conn.UnfencedNotes) + ")?" + regexp.QuoteMeta(kind) + "\\.n[0-9]+$"
 	if err := notes.Distinct(ctx, "_id", bson.D{{Key: "_id", Value: bson.Regex{Pattern: pattern}}}).Decode(&ids); err != nil {
 		return nil, err
 	}
 	for _, id := range ids {
-		mark := strings.TrimPrefix(id, conn.UnfencedNotes)
-		if _, n, ok := record.KindOfPhysical(mark); ok && n < seq {
-			marks = append(marks, mark)
-		}
+		marks = append(marks, strings.TrimPrefix(id, conn.UnfencedNotes))
 	}
 	return marks, nil
 }

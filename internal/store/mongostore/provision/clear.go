@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -21,6 +22,16 @@ var ours = []string{conn.MarksCollection, fences.OwnerCollection, conn.ScratchNa
 // MongoDB removes it with its last collection, so a user who starts to use it at this moment loses
 // nothing.
 func (n *Collections) Clear(ctx context.Context) (left []string, err error) {
+	return n.clear(ctx, false)
+}
+
+// Vacate is Clear for a database in which others have collections: it drops this package's
+// collections, and the views of completed versions, unless a namespace or kind still has an owner.
+func (n *Collections) Vacate(ctx context.Context) (left []string, err error) {
+	return n.clear(ctx, true)
+}
+
+func (n *Collections) clear(ctx context.Context, among bool) (left []string, err error) {
 	all, err := n.List(ctx, bson.D{})
 	if err != nil {
 		return nil, fmt.Errorf("clear %s: %w", n.Name, err)
@@ -40,13 +51,15 @@ func (n *Collections) Clear(ctx context.Context) (left []string, err error) {
 			drop = append(drop, c.Name)
 			shared = shared || owned
 		// Views hold no data and do not keep a database in use.
-		case c.Type != "view" && isOurs(c.Name):
+		case c.Type != "view" && isOurs(c.Name), among && c.Retired():
 			drop = append(drop, c.Name)
 		default:
 			left = append(left, c.Name)
-			shared = shared || c.Type != "view"
+			shared = shared || c.Type != "view" && !among
 		}
 	}
+	// The marks of ownership go last: after a crash they show that the rest is not done.
+	slices.SortStableFunc(drop, func(a, b string) int { return cmp.Compare(last(a), last(b)) })
 	if shared {
 		return append(left, drop...), nil
 	}
@@ -69,6 +82,13 @@ func (n *Collections) owned(ctx context.Context) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+func last(name string) int {
+	if name == fences.OwnerCollection {
+		return 1
+	}
+	return 0
 }
 
 func isOurs(name string) bool {

@@ -37,7 +37,7 @@ var layers = [][]string{
 	{"resource", "internal/proxy"},
 	{"internal/control/deployment", "internal/engine/collections", "examples"},
 	{"internal/control/preflight", "internal/control/rehearsal"},
-	{"internal/control/controller"},
+	{"internal/control/controller", "internal/control/removal"},
 	{"examples/starter"}, // the service that it writes is a program, and calls the face; the rest knows nothing
 	{"internal/program", "cmd"},
 }

@@ -13,7 +13,7 @@
 //
 // Keys, all below <prefix>/<deployment name>/ (see docs/formats.md):
 //
-//	record                             JSON of upgradestate.Deployment
+//	record                             JSON of upgradestate.Deployment; during a removal, of Removal
 //	controllers/<id>, shards/%05d      owned by package shards
 //	servers/<id>                       JSON of upgradestate.ServerState, leased
 //	insecure/<id>                      JSON of Insecure, leased; only controllers with warnings

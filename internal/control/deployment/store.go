@@ -252,6 +252,9 @@ func decodeRecord(kv coord.KV) (upgradestate.Deployment, error) {
 		}
 	}
 	if d.Format > upgradestate.Format {
+		if err := removalIn(kv.Value); err != nil {
+			return upgradestate.Deployment{}, err
+		}
 		return upgradestate.Deployment{}, fmt.Errorf("%w: %d, this binary knows %d", ErrFormat, d.Format, upgradestate.Format)
 	}
 	// An invalid record must not drive anything.

@@ -80,7 +80,7 @@ func (p Program) Command() *cobra.Command {
 	if p.Etcd != nil {
 		root.AddCommand(etcdCommand(p.Etcd))
 	}
-	root.AddCommand(runCommand(p), proxyCommand(), verb("lens", "Check lenses and try them on real records", lenses.Commands()...), offline.RecoverCommand(), rolesCommand(p.Register), versionCommand(), contextCommand(), initCommand())
+	root.AddCommand(runCommand(p), proxyCommand(), verb("lens", "Check lenses and try them on real records", lenses.Commands()...), offline.RecoverCommand(), offline.RemoveCommand(), offline.ForgetKindsCommand(p.Register), rolesCommand(p.Register), versionCommand(), contextCommand(), initCommand())
 	root.AddCommand(operatorCommands(p.Register)...)
 	markUsage(root)
 	return root

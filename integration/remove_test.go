@@ -148,7 +148,7 @@ func (s *system) dies(ctx context.Context, begin deployment.Removal, n int, afte
 		if err := work.Check(ctx, begin); err != nil {
 			s.t.Fatal(err)
 		}
-		if r, err = work.Begin(ctx, begin); err != nil {
+		if r, err = store.BeginRemoval(ctx, begin); err != nil {
 			return err
 		}
 	}

@@ -76,6 +76,7 @@ var Calls = Table{
 	dbcontrollerv1connect.DeploymentServiceListRolloutsProcedure:    {Viewer, false},
 
 	dbcontrollerv1connect.DeploymentServiceCreateDeploymentProcedure: {Operator, true},
+	dbcontrollerv1connect.DeploymentServiceRemoveDeploymentProcedure: {Operator, true},
 	dbcontrollerv1connect.DeploymentServiceBeginUpgradeProcedure:     {Operator, true},
 	dbcontrollerv1connect.DeploymentServiceAbortUpgradeProcedure:     {Operator, true},
 	dbcontrollerv1connect.DeploymentServiceSwitchProcedure:           {Operator, true},

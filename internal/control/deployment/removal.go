@@ -56,11 +56,14 @@ type RemovalError struct {
 }
 
 func (e *RemovalError) Error() string {
-	what, again := "removed", "remove"
-	if len(e.Removal.Kinds) > 0 {
-		what, again = fmt.Sprintf("changed to be without %d kinds", len(e.Removal.Kinds)), "forget-kinds"
+	what, again := "removed", "run 'dbcontroller remove' again"
+	switch r := e.Removal; {
+	case len(r.Kinds) > 0:
+		what, again = fmt.Sprintf("changed to be without %d kinds", len(r.Kinds)), "run 'dbcontroller forget-kinds' again"
+	case len(r.Record.Namespaces) == 0:
+		again += ", or call RemoveDeployment"
 	}
-	return fmt.Sprintf("%s is being %s since %s, by %s: to finish that, run 'dbcontroller %s' again", e.Name, what, e.Removal.At, e.Removal.By, again)
+	return fmt.Sprintf("%s is being %s since %s, by %s: to finish that, %s", e.Name, what, e.Removal.At, e.Removal.By, again)
 }
 
 // Unwrap makes it an ErrFormat.
@@ -112,6 +115,40 @@ func (s *Store) PutRemoval(ctx context.Context, r Removal) (Removal, error) {
 	}
 	r.Revision, err = s.replaceValue(ctx, value, r.Revision)
 	return r, err
+}
+
+// BeginRemoval stores a removal in place of the record. If a process of the deployment has come since
+// the caller looked, it puts the record back and returns an AliveError.
+func (s *Store) BeginRemoval(ctx context.Context, r Removal) (Removal, error) {
+	r, err := s.PutRemoval(ctx, r)
+	if err != nil {
+		return r, err
+	}
+	// A process that starts from here on refuses the record. Look for those that started before.
+	if err := s.Idle(ctx); err != nil {
+		return r, errors.Join(err, s.EndRemoval(context.WithoutCancel(ctx), r, r.Record))
+	}
+	return r, nil
+}
+
+// AliveError names the processes of a deployment that are alive.
+type AliveError struct{ Processes []string }
+
+func (e *AliveError) Error() string {
+	are := "is alive, a process"
+	if len(e.Processes) > 1 {
+		are = "are alive, processes"
+	}
+	return fmt.Sprintf("%s %s of the deployment: stop all of them, and wait until their leases end", strings.Join(e.Processes, ", "), are)
+}
+
+// Idle returns an AliveError while a process of the deployment is alive.
+func (s *Store) Idle(ctx context.Context) error {
+	alive, err := s.Alive(ctx)
+	if err == nil && len(alive) > 0 {
+		err = &AliveError{alive}
+	}
+	return err
 }
 
 // EndRemoval stores a record in place of a removal: without the kinds that are forgotten, or as it

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/engine/identity"
@@ -67,7 +66,7 @@ func (w Work) Check(ctx context.Context, r deployment.Removal) error {
 	if err := w.ours(ctx, r); err != nil {
 		return err
 	}
-	return w.idle(ctx)
+	return w.Store.Idle(ctx)
 }
 
 // ours refuses databases that are not those of the deployment, and kinds that another one has
@@ -139,25 +138,6 @@ func (w Work) rolled(ctx context.Context, r deployment.Removal) error {
 		}
 	}
 	return nil
-}
-
-// idle refuses while a process of the deployment is alive.
-func (w Work) idle(ctx context.Context) error {
-	alive, err := w.Store.Alive(ctx)
-	if err != nil {
-		return err
-	}
-	if len(alive) > 0 {
-		return refuse("%s of the deployment: stop all of them, and wait until their leases end", lives(alive))
-	}
-	return nil
-}
-
-func lives(alive []string) string {
-	if len(alive) == 1 {
-		return alive[0] + " is alive, a process"
-	}
-	return strings.Join(alive, ", ") + " are alive, processes"
 }
 
 // lost reports whether the database of a version is left alone.

@@ -16,24 +16,10 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// Begin stores the removal, after Check. If a process of the deployment has come meanwhile, the
-// record is put back as it was.
-func (w Work) Begin(ctx context.Context, r deployment.Removal) (deployment.Removal, error) {
-	r, err := w.Store.PutRemoval(ctx, r)
-	if err != nil {
-		return r, err
-	}
-	// A process that starts from here on refuses the record. Look for those that started before.
-	if err := w.idle(ctx); err != nil {
-		return r, errors.Join(err, w.Store.EndRemoval(context.WithoutCancel(ctx), r, r.Record))
-	}
-	return r, nil
-}
-
 // Do removes what the removal names, and returns what remains in the databases, in sentences. A
 // removal that stopped anywhere goes on with the next call.
 func (w Work) Do(ctx context.Context, r deployment.Removal) (left []string, err error) {
-	if err := w.idle(ctx); err != nil {
+	if err := w.Store.Idle(ctx); err != nil {
 		return nil, err
 	}
 	if !r.Acting {

@@ -6,7 +6,7 @@
 //
 //  1. Check looks, and refuses while something of the deployment is still in use: a process, an
 //     upgrade, a fence.
-//  2. Begin stores a removal (deployment.Removal) in place of the record. From then on no process
+//  2. deployment.Store.BeginRemoval stores a removal in place of the record. From then on no process
 //     begins to work on the deployment. It looks for processes once more, and gives up if one came
 //     in between.
 //  3. Do removes what the databases hold, one version after the other, then the other keys, and the

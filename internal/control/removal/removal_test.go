@@ -125,7 +125,7 @@ func TestProcessInBetween(t *testing.T) {
 	if err := work.Check(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	if _, err = work.Begin(t.Context(), r); err == nil || !strings.Contains(err.Error(), "controller c-1 is alive") {
+	if _, err = work.Store.BeginRemoval(t.Context(), r); err == nil || !strings.Contains(err.Error(), "controller c-1 is alive") {
 		t.Errorf("begin: %v", err)
 	}
 	d, err := w.Store.Get(t.Context())

@@ -50,6 +50,9 @@ const (
 	// DeploymentServiceCreateDeploymentProcedure is the fully-qualified name of the DeploymentService's
 	// CreateDeployment RPC.
 	DeploymentServiceCreateDeploymentProcedure = "/dbcontroller.v1.DeploymentService/CreateDeployment"
+	// DeploymentServiceRemoveDeploymentProcedure is the fully-qualified name of the DeploymentService's
+	// RemoveDeployment RPC.
+	DeploymentServiceRemoveDeploymentProcedure = "/dbcontroller.v1.DeploymentService/RemoveDeployment"
 	// DeploymentServiceBeginUpgradeProcedure is the fully-qualified name of the DeploymentService's
 	// BeginUpgrade RPC.
 	DeploymentServiceBeginUpgradeProcedure = "/dbcontroller.v1.DeploymentService/BeginUpgrade"
@@ -158,6 +161,13 @@ type DeploymentServiceClient interface {
 	// CreateDeployment creates a deployment unless there is one, and returns the one
 	// that stands.
 	CreateDeployment(context.Context, *connect.Request[v1.CreateDeploymentRequest]) (*connect.Response[v1.CreateDeploymentResponse], error)
+	// RemoveDeployment deletes everything that the coordination store has of a deployment without
+	// databases: one that was created, and that no controller has worked on. Of others the databases
+	// hold data of controllers, which 'dbcontroller remove' removes as well.
+	//
+	//	curl -s -H 'Content-Type: application/json' -d '{"name": "services/bbs/deployments/eu", "dryRun": true}' \
+	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/RemoveDeployment
+	RemoveDeployment(context.Context, *connect.Request[v1.RemoveDeploymentRequest]) (*connect.Response[v1.Deployment], error)
 	// BeginUpgrade starts moving to a version that is among the available upgrades.
 	// Repeating it with the same arguments changes nothing.
 	//
@@ -306,6 +316,12 @@ func NewDeploymentServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			httpClient,
 			baseURL+DeploymentServiceCreateDeploymentProcedure,
 			connect.WithSchema(deploymentServiceMethods.ByName("CreateDeployment")),
+			connect.WithClientOptions(opts...),
+		),
+		removeDeployment: connect.NewClient[v1.RemoveDeploymentRequest, v1.Deployment](
+			httpClient,
+			baseURL+DeploymentServiceRemoveDeploymentProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("RemoveDeployment")),
 			connect.WithClientOptions(opts...),
 		),
 		beginUpgrade: connect.NewClient[v1.BeginUpgradeRequest, v1.Deployment](
@@ -508,6 +524,7 @@ type deploymentServiceClient struct {
 	getDeployment    *connect.Client[v1.GetDeploymentRequest, v1.Deployment]
 	listDeployments  *connect.Client[v1.ListDeploymentsRequest, v1.ListDeploymentsResponse]
 	createDeployment *connect.Client[v1.CreateDeploymentRequest, v1.CreateDeploymentResponse]
+	removeDeployment *connect.Client[v1.RemoveDeploymentRequest, v1.Deployment]
 	beginUpgrade     *connect.Client[v1.BeginUpgradeRequest, v1.Deployment]
 	abortUpgrade     *connect.Client[v1.AbortUpgradeRequest, v1.Deployment]
 	_switch          *connect.Client[v1.SwitchRequest, v1.Deployment]
@@ -555,6 +572,11 @@ func (c *deploymentServiceClient) ListDeployments(ctx context.Context, req *conn
 // CreateDeployment calls dbcontroller.v1.DeploymentService.CreateDeployment.
 func (c *deploymentServiceClient) CreateDeployment(ctx context.Context, req *connect.Request[v1.CreateDeploymentRequest]) (*connect.Response[v1.CreateDeploymentResponse], error) {
 	return c.createDeployment.CallUnary(ctx, req)
+}
+
+// RemoveDeployment calls dbcontroller.v1.DeploymentService.RemoveDeployment.
+func (c *deploymentServiceClient) RemoveDeployment(ctx context.Context, req *connect.Request[v1.RemoveDeploymentRequest]) (*connect.Response[v1.Deployment], error) {
+	return c.removeDeployment.CallUnary(ctx, req)
 }
 
 // BeginUpgrade calls dbcontroller.v1.DeploymentService.BeginUpgrade.
@@ -728,6 +750,13 @@ type DeploymentServiceHandler interface {
 	// CreateDeployment creates a deployment unless there is one, and returns the one
 	// that stands.
 	CreateDeployment(context.Context, *connect.Request[v1.CreateDeploymentRequest]) (*connect.Response[v1.CreateDeploymentResponse], error)
+	// RemoveDeployment deletes everything that the coordination store has of a deployment without
+	// databases: one that was created, and that no controller has worked on. Of others the databases
+	// hold data of controllers, which 'dbcontroller remove' removes as well.
+	//
+	//	curl -s -H 'Content-Type: application/json' -d '{"name": "services/bbs/deployments/eu", "dryRun": true}' \
+	//	  http://localhost:7090/dbcontroller.v1.DeploymentService/RemoveDeployment
+	RemoveDeployment(context.Context, *connect.Request[v1.RemoveDeploymentRequest]) (*connect.Response[v1.Deployment], error)
 	// BeginUpgrade starts moving to a version that is among the available upgrades.
 	// Repeating it with the same arguments changes nothing.
 	//
@@ -872,6 +901,12 @@ func NewDeploymentServiceHandler(svc DeploymentServiceHandler, opts ...connect.H
 		DeploymentServiceCreateDeploymentProcedure,
 		svc.CreateDeployment,
 		connect.WithSchema(deploymentServiceMethods.ByName("CreateDeployment")),
+		connect.WithHandlerOptions(opts...),
+	)
+	deploymentServiceRemoveDeploymentHandler := connect.NewUnaryHandler(
+		DeploymentServiceRemoveDeploymentProcedure,
+		svc.RemoveDeployment,
+		connect.WithSchema(deploymentServiceMethods.ByName("RemoveDeployment")),
 		connect.WithHandlerOptions(opts...),
 	)
 	deploymentServiceBeginUpgradeHandler := connect.NewUnaryHandler(
@@ -1074,6 +1109,8 @@ func NewDeploymentServiceHandler(svc DeploymentServiceHandler, opts ...connect.H
 			deploymentServiceListDeploymentsHandler.ServeHTTP(w, r)
 		case DeploymentServiceCreateDeploymentProcedure:
 			deploymentServiceCreateDeploymentHandler.ServeHTTP(w, r)
+		case DeploymentServiceRemoveDeploymentProcedure:
+			deploymentServiceRemoveDeploymentHandler.ServeHTTP(w, r)
 		case DeploymentServiceBeginUpgradeProcedure:
 			deploymentServiceBeginUpgradeHandler.ServeHTTP(w, r)
 		case DeploymentServiceAbortUpgradeProcedure:
@@ -1157,6 +1194,10 @@ func (UnimplementedDeploymentServiceHandler) ListDeployments(context.Context, *c
 
 func (UnimplementedDeploymentServiceHandler) CreateDeployment(context.Context, *connect.Request[v1.CreateDeploymentRequest]) (*connect.Response[v1.CreateDeploymentResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.CreateDeployment is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) RemoveDeployment(context.Context, *connect.Request[v1.RemoveDeploymentRequest]) (*connect.Response[v1.Deployment], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.RemoveDeployment is not implemented"))
 }
 
 func (UnimplementedDeploymentServiceHandler) BeginUpgrade(context.Context, *connect.Request[v1.BeginUpgradeRequest]) (*connect.Response[v1.Deployment], error) {

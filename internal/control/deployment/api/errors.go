@@ -42,6 +42,7 @@ func connectError(err error) error {
 		argument  *deployment.InvalidError
 		refused   *upgradestate.RefusedError
 		notParked *deployment.NotParkedError
+		removal   *deployment.RemovalError
 	)
 	// The first match decides: an error can wrap several of these.
 	switch {
@@ -57,6 +58,8 @@ func connectError(err error) error {
 		return line(connect.CodeNotFound, err.Error())
 	case errors.Is(err, upgradestate.ErrOutdated):
 		return refusal.New(refusal.NotInThisState, oneLine(err.Error()))
+	case errors.As(err, &removal):
+		return refusal.New(refusal.NotInThisState, oneLine(removal.Error()))
 	case errors.Is(err, deployment.ErrFormat):
 		return refusal.New(refusal.ControllerTooOld, oneLine(err.Error()))
 	case errors.Is(err, deployment.ErrCorrupt):

@@ -119,6 +119,10 @@ export const verbs = {
     },
     calls: (v) => [['DecideRestored', { ...decision(d, v), confirm: v.confirm || '' }]],
   }),
+  remove: (d) => ({
+    title: 'Remove …', act: 'Remove the deployment', danger: true, help: 'Delete this deployment, which has no databases. Its history goes with it.',
+    calls: (v) => [['RemoveDeployment', { name: d.name, confirm: v.confirm || '' }]], after: () => { location.hash = '#/'; },
+  }),
   cancelUpdate: (d) => ({
     title: 'Cancel the data update …', act: 'Cancel the data update', danger: true, help: 'End the data update that runs. What it changed stays.',
     fields: [{ name: 'reason', label: 'Reason', help: 'for the history' }],
@@ -165,12 +169,13 @@ function possible(d) {
     !u && d.lastSwitch && !d.lastSwitch.back && (d.reverseSync?.enabled ? 'rollback' : 'snapshot'),
     d.pace?.paused ? 'resume' : 'pause', 'pace',
     d.restored && 'restored', d.different && 'repair', d.breaches?.length && 'breaches', d.update && 'cancelUpdate',
+    !d.namespaces?.length && !d.retired?.length && !d.controllers?.length && 'remove',
     !u && 'plan', (u || left) && 'verify', !u && left && !d.retiring && 'complete',
   ].filter(Boolean);
 }
 
 const first = ['begin', 'switch'];
-const grave = ['abort', 'rollback', 'snapshot', 'complete', 'breaches', 'restored'];
+const grave = ['abort', 'rollback', 'snapshot', 'complete', 'breaches', 'restored', 'remove'];
 
 // buttons are the verbs that make sense now.
 export function buttons(d) {

@@ -90,7 +90,8 @@ func (r *remover) register(cmd *cobra.Command) {
 		}
 		defer p.Close()
 		var refused *removal.RefusedError
-		if err = r.run(cmd.Context(), p, cmd.ErrOrStderr()); errors.As(err, &refused) {
+		var alive *deployment.AliveError
+		if err = r.run(cmd.Context(), p, cmd.ErrOrStderr()); errors.As(err, &refused) || errors.As(err, &alive) {
 			return exit.Refusedf("%s: %w", r.name, err)
 		}
 		return err
@@ -163,7 +164,7 @@ func (r *remover) run(ctx context.Context, p *process.Process, say io.Writer) er
 		return exit.Refusedf("%s: nothing is removed yet%s: to remove it, give --confirm %s", r.name, Doubts(r.confirm, lacks), want)
 	}
 	if !begun {
-		if rem, err = work.Begin(ctx, rem); err != nil {
+		if rem, err = store.BeginRemoval(ctx, rem); err != nil {
 			return err
 		}
 	}

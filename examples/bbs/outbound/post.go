@@ -42,7 +42,13 @@ var client = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// Post posts a body, JSON or none, to an address. It returns nil only for an answer 2xx.
+// AnswerError is the error of a post that was answered, but not with 2xx.
+type AnswerError struct{ Status int }
+
+func (e *AnswerError) Error() string { return fmt.Sprintf("answered %d", e.Status) }
+
+// Post posts a body, JSON or none, to an address. It returns nil only for an answer 2xx, and an
+// AnswerError for any other.
 func Post(ctx context.Context, address string, body []byte, timeout time.Duration) error {
 	// The database may hold an older address, or that of another program.
 	if err := URLError(address); err != nil {
@@ -72,7 +78,7 @@ func Post(ctx context.Context, address string, body []byte, timeout time.Duratio
 		return err
 	}
 	if res.StatusCode < 200 || res.StatusCode > 299 {
-		return fmt.Errorf("answered %d", res.StatusCode)
+		return &AnswerError{res.StatusCode}
 	}
 	return nil
 }

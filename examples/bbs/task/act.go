@@ -104,11 +104,18 @@ func (t *term[M]) post(ctx context.Context, guid string, was Task, p payload) {
 	}); err != nil {
 		return
 	}
-	if err := outbound.Post(ctx, was.URL, body, t.cfg.CallbackTimeout); err != nil {
+	if err := outbound.Post(ctx, was.URL, body, t.cfg.CallbackTimeout); !delivered(err) {
 		_ = t.apply(ctx, guid, posting, (*Task).release)
 		return
 	}
 	_ = t.drop(ctx, guid, posting)
+}
+
+// delivered reports whether a callback has got a task. With 4xx it refuses the task, as it would the
+// next time.
+func delivered(err error) bool {
+	var answer *outbound.AnswerError
+	return err == nil || errors.As(err, &answer) && answer.Status >= 400 && answer.Status < 500
 }
 
 // stop asks a cell once to stop a cancelled task.

@@ -13,12 +13,12 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// TestCallback: a callback gets the task until it answers 2xx, and never again. Redirects are not
+// TestCallback: a callback gets the task until it answers 2xx or 4xx, and never again. Redirects are not
 // followed, and an answer without an end does no harm.
 func TestCallback(t *testing.T) {
 	both(t, func(t *testing.T, w *world) {
 		elsewhere := receive(t, answering(200))
-		r := receive(t, answering(500), answering(404),
+		r := receive(t, answering(500), answering(503),
 			func(w http.ResponseWriter, req *http.Request) {
 				http.Redirect(w, req, elsewhere.url, http.StatusTemporaryRedirect)
 			},
@@ -48,6 +48,23 @@ func TestCallback(t *testing.T) {
 		w.await("posted", "h", gone)
 		if n := len(r.posts()); n != 6 {
 			t.Errorf("%d posts in the end", n)
+		}
+	})
+}
+
+// TestCallbackRefuses: a callback that refuses a task has got it.
+func TestCallbackRefuses(t *testing.T) {
+	both(t, func(t *testing.T, w *world) {
+		for _, status := range []int{400, 404, 499} {
+			r := receive(t, answering(502), answering(status), answering(200))
+			guid := fmt.Sprint("g", status)
+			stop := w.run(quick)
+			w.completed(guid, r.url)
+			w.await("refused", guid, gone)
+			stop()
+			if n := len(r.posts()); n != 2 {
+				t.Errorf("%d posts to a callback that answers %d", n, status)
+			}
 		}
 	})
 }

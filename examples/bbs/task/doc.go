@@ -16,11 +16,12 @@
 // # The completion callback
 //
 // The controller first writes RESOLVING, with the number of the attempt. Then it posts the task.
-// After an answer 2xx it deletes the task. After any other answer, or none, it writes COMPLETED, and
-// posts again after a growing pause, until the task expires. A process that dies in between leaves a
-// RESOLVING task, which becomes COMPLETED again after a while. So a callback gets each task at least
-// once, and never again after its success is stored. A switch ends the controller's run, and its
-// later writes are refused. The other version's controller continues from its own data.
+// After an answer 2xx or 4xx it deletes the task: a callback that refuses a task would refuse it again.
+// After any other answer, or none, it writes COMPLETED, and posts again after a growing pause, until
+// the task expires. A process that dies in between leaves a RESOLVING task, which becomes COMPLETED
+// again after a while. So a callback gets each task at least once, and never again after its answer is
+// stored. A switch ends the controller's run, and its later writes are refused. The other version's
+// controller continues from its own data.
 //
 // The URL is the client's, so the post is bounded: http and https only, no redirects, no proxy of
 // the environment, limits of time, of bytes of the answer, and of posts at the same time.

@@ -29,6 +29,7 @@ const (
 	BlockHindrance  BlockCode = "hindrance"         // something in a database would hold up the fence
 	BlockUnanswered BlockCode = "database_unknown"  // a database does not answer
 	BlockServers    BlockCode = "servers"           // servers or applications cannot follow
+	BlockPreparing  BlockCode = "preparing"         // servers prepare to serve the target, such as search indexes
 	BlockHolding    BlockCode = "holding"           // servers or applications do not hold their writes yet
 	BlockIndexes    BlockCode = "indexes"           // indexes or options of the target differ
 	BlockNames      BlockCode = "names"             // names of the target's collections are taken
@@ -93,6 +94,7 @@ var BlockCodes = map[BlockCode]Resolution{
 	BlockHindrance:  {Act: "remove the obstacle from the database, or wait until it ends"},
 	BlockUnanswered: {Act: "check the database"},
 	BlockServers:    {Act: "update or stop the servers"},
+	BlockPreparing:  {Act: "wait, or check the servers", Work: true},
 	BlockHolding:    {Act: "wait, or check the servers"},
 	BlockIndexes:    {Act: "fix the indexes, or wait until they are built"},
 	BlockNames:      {Act: "rename the collections in the way"},

@@ -103,6 +103,21 @@ func CheckServers(servers []ServerState, target string) error {
 	return nil
 }
 
+// PreparingServers describes the servers that still prepare to serve target, or returns "". at is the
+// first of them.
+func PreparingServers(servers []ServerState, target string) (text, at string) {
+	var all []string
+	for _, s := range servers {
+		if what := s.Prepares[target]; what != "" {
+			if at == "" {
+				at = s.ID
+			}
+			all = append(all, fmt.Sprintf("%s prepares its %s", s.ID, what))
+		}
+	}
+	return strings.Join(all, ", "), at
+}
+
 // LateServers describes those servers that could not follow a running upgrade to target, or returns
 // "". CheckServers passed at the beginning, so they registered later. They would have nothing to
 // serve after the flip.

@@ -261,6 +261,9 @@ type ServerState struct {
 	// Keys has, by namespace version, the encryption keys of the process as name:check, see
 	// sealed.Keys.
 	Keys map[string][]string `json:"keys,omitempty"`
+	// Prepares has, by namespace version, what the process still prepares before it can serve that
+	// version well, such as "search index". A switch to the version waits for it.
+	Prepares map[string]string `json:"prepares,omitempty"`
 }
 
 // Usage counts the calls of an API version at one server.

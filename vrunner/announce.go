@@ -24,10 +24,14 @@ func (r *Runner) State() upgradestate.ServerState {
 	if r.cfg.Keys != nil {
 		keys = r.cfg.Keys()
 	}
+	var prepares map[string]string
+	if r.cfg.Prepares != nil {
+		prepares = r.cfg.Prepares()
+	}
 	return upgradestate.ServerState{
 		ID: r.cfg.ID, Protocol: Protocol, Versions: slices.Sorted(maps.Keys(r.databases)),
 		Active: r.record.CurrentVersion, Held: held, RestartMillis: r.restart,
-		Since: r.since, Used: r.used, Warnings: warnings, Keys: keys,
+		Since: r.since, Used: r.used, Warnings: warnings, Keys: keys, Prepares: prepares,
 	}
 }
 
@@ -54,6 +58,12 @@ func (r *Runner) acknowledge(ctx context.Context) error {
 		every := time.NewTicker(keysEvery)
 		defer every.Stop()
 		keys = every.C
+	}
+	var prepares <-chan time.Time
+	if r.cfg.Prepares != nil {
+		every := time.NewTicker(preparesEvery)
+		defer every.Stop()
+		prepares = every.C
 	}
 	for {
 		r.mu.Lock()
@@ -102,6 +112,7 @@ func (r *Runner) acknowledge(ctx context.Context) error {
 		case <-news:
 		case <-again.C:
 		case <-keys:
+		case <-prepares:
 		case <-sample:
 			r.sampleUsage()
 		}
@@ -115,6 +126,9 @@ const unannouncedFor = 2 * time.Second
 // keysEvery is the interval between checks of the process's keys. A key rotation waits for the
 // result.
 const keysEvery = 2 * time.Second
+
+// preparesEvery is the interval between looks at what the process prepares. A switch waits for it.
+const preparesEvery = 500 * time.Millisecond
 
 // usageEvery is the interval between samples of usage. Without it, every call would cause a write
 // to etcd.

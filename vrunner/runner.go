@@ -45,6 +45,8 @@ type Database struct {
 	// Indexed holds the declared fields of each kind. Records can be read by them if the database
 	// has the index (record.KindSpec.Indexed). Nil declares none.
 	Indexed map[string][]string
+	// Search is the index of the version for full-text search. Nil: it has none.
+	Search Searcher
 }
 
 // Stack serves one version. Handler gets requests of every API version. Write reports which
@@ -87,6 +89,10 @@ type Config struct {
 	// Keys returns, for each namespace version, the keys that can decrypt its records in this
 	// process (upgradestate.ServerState.Keys). The Runner announces them. Nil announces none.
 	Keys func() map[string][]string
+	// Prepares returns, for each namespace version, what this process still has to prepare before it
+	// can serve that version well. The Runner announces it, and a switch to the version waits. Nil
+	// announces nothing.
+	Prepares func() map[string]string
 }
 
 // Runner is an http.Handler that runs the stack of the active version. Its methods are safe for
@@ -105,7 +111,8 @@ type Runner struct {
 	news   chan struct{} // closed and replaced when record changes
 	// flipSeen is the time of the latest flip. It is zero once writes pass again.
 	flipSeen time.Time
-	restart  int64 // duration of the latest swap in milliseconds
+	activeAt time.Time // when this process learned of the present epoch
+	restart  int64     // duration of the latest swap in milliseconds
 	// streams holds each running stream with the function that ends its context.
 	streams map[*request]context.CancelCauseFunc
 	stopped bool            // Run has ended
@@ -145,7 +152,7 @@ func New(d Deployments, databases map[string]Database, build func(version string
 	}
 	views := map[string]*View{}
 	for v, db := range r.databases {
-		views[v] = &View{runner: r, version: v, client: db.Client, asList: db.ReadsAsList, indexed: db.Indexed}
+		views[v] = &View{runner: r, version: v, client: db.Client, asList: db.ReadsAsList, indexed: db.Indexed, search: db.Search}
 		// The subscribers of a version share one stream, so each version has one hub.
 		if db.Watcher != nil {
 			views[v].hub = newHub(v, db.Watcher, log)
@@ -222,6 +229,9 @@ func (r *Runner) accept(d upgradestate.Deployment) {
 	}
 	if r.record.Name != "" && d.Epoch != r.record.Epoch {
 		r.flipSeen = time.Now()
+	}
+	if r.record.Name == "" || d.Epoch != r.record.Epoch {
+		r.activeAt = time.Now()
 	}
 	r.record = d
 	r.warn(d)

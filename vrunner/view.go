@@ -27,6 +27,7 @@ type View struct {
 	asList  bool                // Database.ReadsAsList
 	indexed map[string][]string // Database.Indexed
 	hub     *hub                // nil if Database has no Watcher
+	search  Searcher            // Database.Search
 }
 
 // errMoved ends a handler whose version is no longer active. The Runner runs its request again on

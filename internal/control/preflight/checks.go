@@ -36,6 +36,7 @@ func (c Checks) BeforeSwitch(ctx context.Context, d upgradestate.Deployment) []e
 	target := upgradestate.BlockPlace{Version: d.Upgrade.TargetVersion}
 	for _, err := range []error{
 		c.lateServers(ctx, d),
+		c.preparing(ctx, d),
 		upgradestate.Blocked(upgradestate.BlockIndexes, target, c.Collections.CheckIndexes(ctx, d)),
 		upgradestate.Blocked(upgradestate.BlockNames, target, c.Collections.CheckNames(ctx, d, d.Upgrade.TargetVersion)),
 		upgradestate.Blocked(upgradestate.BlockProof, upgradestate.BlockPlace{Version: d.CurrentVersion}, c.Prover.blocks(d)),
@@ -72,6 +73,20 @@ func (c Checks) lateServers(ctx context.Context, d upgradestate.Deployment) erro
 		}
 	}
 	return upgradestate.Blocked(upgradestate.BlockServers, at, errors.New(late))
+}
+
+// preparing checks that no server still prepares to serve the target. A server stops preparing after
+// a limit of its own, so none keeps the switch waiting for ever.
+func (c Checks) preparing(ctx context.Context, d upgradestate.Deployment) error {
+	servers, err := c.Servers(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // lateServers reports it
+	}
+	text, at := upgradestate.PreparingServers(servers, d.Upgrade.TargetVersion)
+	if text == "" {
+		return nil
+	}
+	return upgradestate.Blocked(upgradestate.BlockPreparing, upgradestate.BlockPlace{Version: d.Upgrade.TargetVersion, Server: at}, errors.New(text))
 }
 
 var _ switchover.Preparer = Checks{}

@@ -103,7 +103,7 @@ func TestReasonsOfChecks(t *testing.T) {
 	prover.Kept = func(string) bool { return true }
 	c := Checks{
 		Servers: func(context.Context) ([]upgradestate.ServerState, error) {
-			return []upgradestate.ServerState{{ID: "s1", Protocol: upgradestate.MinProtocol, Versions: []string{"v1", "v2"}}, {ID: "s2", Protocol: upgradestate.MinProtocol, Versions: []string{"v1"}}}, nil
+			return []upgradestate.ServerState{{ID: "s1", Protocol: upgradestate.MinProtocol, Versions: []string{"v1", "v2"}, Prepares: map[string]string{"v1": "other", "v2": "search index"}}, {ID: "s2", Protocol: upgradestate.MinProtocol, Versions: []string{"v1"}}}, nil
 		},
 		Collections: collections.New(collections.Parts{Registry: registry, Database: func(string) collections.Database {
 			return kindsThere{of: map[string]record.Info{"things": {Exists: true, Token: record.Token{ID: "1"}}, "orders": {Exists: true}}}
@@ -113,6 +113,7 @@ func TestReasonsOfChecks(t *testing.T) {
 	}
 	want := []upgradestate.Blocker{
 		{Code: upgradestate.BlockServers, Place: upgradestate.BlockPlace{Server: "s2"}, Text: "s2 knows only v1"},
+		{Code: upgradestate.BlockPreparing, Place: upgradestate.BlockPlace{Version: "v2", Server: "s1"}, Text: "s1 prepares its search index"},
 		{Code: upgradestate.BlockIndexes, Place: upgradestate.BlockPlace{Version: "v2", Kind: "things"}, Text: "index n_1 of v2/things is missing"},
 		{Code: upgradestate.BlockNames, Place: upgradestate.BlockPlace{Version: "v2", Kind: "orders"}, Text: "a collection orders exists in the database of v2 already"},
 		{Code: upgradestate.BlockProof, Place: upgradestate.BlockPlace{Version: "v1"}, Text: "a record does not come back"},

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"dbcontroller.dev/internal/engine/sink"
+	serverapp "dbcontroller.dev/internal/program/server/app"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/resource"
 	"dbcontroller.dev/transform"
@@ -72,6 +74,45 @@ func (declared) Write(context.Context, []record.Mutation) error { return record.
 
 func (declared) Changes(context.Context, ...string) (vrunner.Subscription, error) {
 	return nil, record.ErrUnavailable
+}
+
+// checkSearch refuses searchable fields that cannot be read, and kinds that their version does not
+// have.
+func (s Service) checkSearch() error {
+	registry := transform.NewRegistry(s.Name)
+	if s.register(registry) != nil {
+		return nil // the controller reports this error
+	}
+	for _, v := range s.Versions {
+		known := registry.Kinds(v.Name)
+		for _, kind := range slices.Sorted(maps.Keys(v.Search)) {
+			if len(known) > 0 && !slices.ContainsFunc(known, func(k record.KindSpec) bool { return k.Name == kind }) {
+				return fmt.Errorf("dbcontroller.Service: Search of version %s: the version has no kind %s", v.Name, kind)
+			}
+			for i, field := range v.Search[kind].Fields {
+				if err := record.CheckIndexed(field); err != nil {
+					return fmt.Errorf("dbcontroller.Service: Search of version %s: %s: %w", v.Name, kind, err)
+				}
+				if slices.Contains(v.Search[kind].Fields[:i], field) {
+					return fmt.Errorf("dbcontroller.Service: Search of version %s: %s: %s is there twice", v.Name, kind, field)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// searched returns what of each kind is searchable, as a server needs it.
+func (v Version) searched() map[string]serverapp.Searched {
+	out := map[string]serverapp.Searched{}
+	for kind, d := range v.Search {
+		s := serverapp.Searched{Fields: d.Fields, Revision: d.Revision}
+		if d.Document != nil {
+			s.Transform = func(r record.Record) (sink.Document, error) { return d.Document(r.Doc) }
+		}
+		out[kind] = s
+	}
+	return out
 }
 
 // checkIndexes refuses invalid index fields, and kinds that their version does not have.

@@ -8,8 +8,10 @@ import (
 	"slices"
 
 	"connectrpc.com/connect"
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"dbcontroller.dev/internal/engine/sink"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/adapt"
@@ -35,6 +37,9 @@ type Service struct {
 	Stacks Stacks
 	// Tasks are data updates written in Go. Each belongs to one version.
 	Tasks []transform.Task
+	// Search opens the indexes for full-text search, with localsearch.Engine. Servers have indexes if
+	// the configuration has the section search. Nil: they have none.
+	Search sink.Engine
 	// Flags adds the service's own flags to its server. The server parses them before it calls any
 	// other function of the service. Nil: no flags.
 	Flags func(*flag.FlagSet)
@@ -80,11 +85,28 @@ type Version struct {
 	// all of its indexes. Encrypted databases, and databases that support no such indexes, are read
 	// without them.
 	Indexes map[string][]string
+	// Search declares what of each kind is searchable, for Service.Search and for the method Search of
+	// a resource.Table. An index of this version follows the version's data. Searches of the previous
+	// version over this data use it for all fields that a lens carries unchanged.
+	Search map[string]Searched
 	// Controllers returns the version's background work, which runs while the version is active.
 	// Nil: none.
 	Controllers func(data Store) []vrunner.Controller
 	// Fixtures are initial records. The server writes them once in the version's life.
 	Fixtures []record.Record
+}
+
+// Searched declares what of a kind is searchable. The names of records always are.
+type Searched struct {
+	// Fields are the searchable fields, as proto names with dots. A query may name them. A field that
+	// is a list, a map or a message has the texts of all values in it.
+	Fields []string
+	// Document makes the texts of each of Fields from a stored document, such as a text that combines
+	// several fields. It may be called at any time, from any goroutine, and more than once. After an
+	// error the record is found by its name only. Nil: the texts are those of the fields themselves.
+	Document func(doc bson.Raw) (map[string][]string, error)
+	// Revision is changed whenever Document changes. Servers then make their indexes anew.
+	Revision string
 }
 
 // Transformers convert records between two adjacent versions. They come from lenses, from package
@@ -128,6 +150,9 @@ func (s Service) check() error {
 	// The following checks build registries and adapters, so they need versions with names and
 	// mounts.
 	if err := s.checkIndexes(); err != nil {
+		return err
+	}
+	if err := s.checkSearch(); err != nil {
 		return err
 	}
 	if err := s.checkKinds(); err != nil {

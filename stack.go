@@ -28,9 +28,11 @@ func (s Service) Server() serverapp.Service {
 	}
 	// The server reads lists by these fields only. The controller builds their indexes.
 	out.Indexes = map[string]map[string][]string{}
+	out.Engine, out.Search = s.Search, map[string]map[string]serverapp.Searched{}
 	for _, v := range s.Versions {
 		out.Versions = append(out.Versions, v.Name)
 		out.Indexes[v.Name] = v.Indexes
+		out.Search[v.Name] = v.searched()
 	}
 	if r := transform.NewRegistry(s.Name); s.register(r) == nil { // the controller reports this error
 		out.Kinds = map[string][]string{}

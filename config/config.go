@@ -51,6 +51,7 @@ type Config struct {
 	Imports     []Import   // other deployments that this one's records refer to
 	Referrers   []Referrer // fields of other deployments' records that refer to this one
 	Hooks       []Hook
+	Search      Search
 	// RolloutChecks are the checks that gates of rollouts can name.
 	RolloutChecks []RolloutCheck
 	// ShowValues allows the errors of parked records to quote values.

@@ -377,7 +377,7 @@ func TestSecurityPages(t *testing.T) {
 	for listener, pages := range map[string][]string{
 		"operator":        {"/healthz", "/readyz", "/metrics", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/symbol", "/debug/pprof/heap"},
 		"metrics":         {"/healthz", "/readyz", "/metrics"},
-		"server operator": {"/healthz", "/readyz", "/metrics", "/usage", "/debug/pprof/"},
+		"server operator": {"/healthz", "/readyz", "/metrics", "/usage", "/search", "/search/verify", "/search/rebuild", "/debug/pprof/"},
 	} {
 		for _, page := range pages {
 			documentedAs := page
@@ -389,7 +389,11 @@ func TestSecurityPages(t *testing.T) {
 				t.Errorf("%s says nothing of %s", securityDocument, documentedAs)
 			}
 			for _, who := range s.callers {
-				code, message := who.ask(t, "https://"+s.at[listener]+page, "")
+				body := ""
+				if strings.HasPrefix(page, "/search/") {
+					body = "{}" // they answer POST
+				}
+				code, message := who.ask(t, "https://"+s.at[listener]+page, body)
 				check(t, who, page+" of "+listener, row, code, message)
 				// Why a process is not ready names databases.
 				if page == "/readyz" && code != "ok" && strings.Contains(message, "waiting") != (who.role == "viewer" || who.role == "operator") {

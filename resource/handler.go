@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/apiversion/listing"
 	"dbcontroller.dev/internal/base/dynproto"
 	"dbcontroller.dev/internal/base/limits"
 )
@@ -22,7 +23,7 @@ import (
 type Service struct {
 	Descriptor protoreflect.ServiceDescriptor
 	// Tables serve the standard methods of their resources: CreateBook, GetBook, ListBooks,
-	// UpdateBook, DeleteBook and WatchBooks. The request and the response must have the fields of
+	// SearchBooks, UpdateBook, DeleteBook and WatchBooks. The request and the response must have the fields of
 	// such a method. The response is the resource itself, or has one field for it.
 	Tables []Standard
 	// Own is the service's own handler. It serves all other methods and those in Except. Nil means
@@ -186,25 +187,32 @@ func (t *Table[M]) serve(m protoreflect.MethodDescriptor) *method {
 			return newMessage(m.Output()), t.Delete(ctx, req)
 		}}
 	case is("List"+many, "List"+one+"s") && items != nil && token != nil && token.Kind() == protoreflect.StringKind:
-		return &method{unary: func(ctx context.Context, req proto.Message) (proto.Message, error) {
-			page, err := t.List(ctx, req)
-			if err != nil {
-				return nil, err
-			}
-			to := newMessage(m.Output()).ProtoReflect()
-			if len(page.Items) > 0 {
-				list := to.Mutable(items).List()
-				for _, item := range page.Items {
-					list.Append(protoreflect.ValueOfMessage(item.ProtoReflect()))
-				}
-			}
-			if page.NextPageToken != "" {
-				to.Set(token, protoreflect.ValueOfString(page.NextPageToken))
-			}
-			return to.Interface(), nil
-		}}
+		return paged(m, items, token, t.List)
+	case is("Search"+many, "Search"+one+"s") && listing.HasQuery(m.Input()) && items != nil && token != nil && token.Kind() == protoreflect.StringKind:
+		return paged(m, items, token, t.Search)
 	}
 	return nil
+}
+
+// paged serves a method whose response is a page of resources.
+func paged[M proto.Message](m protoreflect.MethodDescriptor, items, token protoreflect.FieldDescriptor, read func(context.Context, proto.Message) (listing.Page[M], error)) *method {
+	return &method{unary: func(ctx context.Context, req proto.Message) (proto.Message, error) {
+		page, err := read(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		to := newMessage(m.Output()).ProtoReflect()
+		if len(page.Items) > 0 {
+			list := to.Mutable(items).List()
+			for _, item := range page.Items {
+				list.Append(protoreflect.ValueOfMessage(item.ProtoReflect()))
+			}
+		}
+		if page.NextPageToken != "" {
+			to.Set(token, protoreflect.ValueOfString(page.NextPageToken))
+		}
+		return to.Interface(), nil
+	}}
 }
 
 // answer returns a function that puts a resource into a response. ok is false if the response

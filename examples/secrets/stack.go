@@ -51,6 +51,13 @@ func Services() []protoreflect.ServiceDescriptor {
 	return []protoreflect.ServiceDescriptor{serviceV1, serviceV2}
 }
 
+// SearchedV1 and SearchedV2 return the searchable fields of each version. The payload is not among
+// them.
+func SearchedV1() []string { return []string{"owner", "labels", "replaces"} }
+
+// SearchedV2 returns the searchable fields of v2.
+func SearchedV2() []string { return []string{"owner_team", "owner_person", "labels", "replaces"} }
+
 // MountWatches mounts the watches of both API versions in front of a runner. A client's stream
 // continues across a flip: the runner compares the new stack's records with those the client has.
 func MountWatches(mux *http.ServeMux, r *vrunner.Runner, opts ...connect.HandlerOption) {

@@ -76,7 +76,7 @@ func (x WatchSecretsResponse_Event) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchSecretsResponse_Event.Descriptor instead.
 func (WatchSecretsResponse_Event) EnumDescriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{16, 0}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{18, 0}
 }
 
 type Secret struct {
@@ -524,6 +524,159 @@ func (x *ListSecretsResponse) GetNextPageToken() string {
 	return ""
 }
 
+type SearchSecretsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// projects/{project}; empty for all.
+	Parent string `protobuf:"bytes,1,opt,name=parent,proto3" json:"parent,omitempty"`
+	// Conditions that must all hold: word, "words next to each other", beginnin*,
+	// field:word, -word. Empty for all.
+	Query string `protobuf:"bytes,2,opt,name=query,proto3" json:"query,omitempty"`
+	// At most so many; 0 means 100, and 1000 is the most.
+	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the page before; only with an order by name.
+	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// name, or empty for the best results first.
+	OrderBy string `protobuf:"bytes,5,opt,name=order_by,json=orderBy,proto3" json:"order_by,omitempty"`
+	// Only secrets that meet it, as in ListSecretsRequest.
+	Filter string `protobuf:"bytes,6,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Only these fields; empty for all.
+	ReadMask      *fieldmaskpb.FieldMask `protobuf:"bytes,7,opt,name=read_mask,json=readMask,proto3" json:"read_mask,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchSecretsRequest) Reset() {
+	*x = SearchSecretsRequest{}
+	mi := &file_secrets_v1_secrets_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchSecretsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchSecretsRequest) ProtoMessage() {}
+
+func (x *SearchSecretsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_secrets_v1_secrets_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchSecretsRequest.ProtoReflect.Descriptor instead.
+func (*SearchSecretsRequest) Descriptor() ([]byte, []int) {
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SearchSecretsRequest) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *SearchSecretsRequest) GetQuery() string {
+	if x != nil {
+		return x.Query
+	}
+	return ""
+}
+
+func (x *SearchSecretsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *SearchSecretsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *SearchSecretsRequest) GetOrderBy() string {
+	if x != nil {
+		return x.OrderBy
+	}
+	return ""
+}
+
+func (x *SearchSecretsRequest) GetFilter() string {
+	if x != nil {
+		return x.Filter
+	}
+	return ""
+}
+
+func (x *SearchSecretsRequest) GetReadMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.ReadMask
+	}
+	return nil
+}
+
+type SearchSecretsResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Secrets []*Secret              `protobuf:"bytes,1,rep,name=secrets,proto3" json:"secrets,omitempty"`
+	// Empty after the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchSecretsResponse) Reset() {
+	*x = SearchSecretsResponse{}
+	mi := &file_secrets_v1_secrets_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchSecretsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchSecretsResponse) ProtoMessage() {}
+
+func (x *SearchSecretsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_secrets_v1_secrets_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchSecretsResponse.ProtoReflect.Descriptor instead.
+func (*SearchSecretsResponse) Descriptor() ([]byte, []int) {
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *SearchSecretsResponse) GetSecrets() []*Secret {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
+}
+
+func (x *SearchSecretsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
 type UpdateSecretRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Secret *Secret                `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
@@ -537,7 +690,7 @@ type UpdateSecretRequest struct {
 
 func (x *UpdateSecretRequest) Reset() {
 	*x = UpdateSecretRequest{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[7]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -549,7 +702,7 @@ func (x *UpdateSecretRequest) String() string {
 func (*UpdateSecretRequest) ProtoMessage() {}
 
 func (x *UpdateSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[7]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -562,7 +715,7 @@ func (x *UpdateSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSecretRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSecretRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{7}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *UpdateSecretRequest) GetSecret() *Secret {
@@ -595,7 +748,7 @@ type UpdateSecretResponse struct {
 
 func (x *UpdateSecretResponse) Reset() {
 	*x = UpdateSecretResponse{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[8]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -607,7 +760,7 @@ func (x *UpdateSecretResponse) String() string {
 func (*UpdateSecretResponse) ProtoMessage() {}
 
 func (x *UpdateSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[8]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -620,7 +773,7 @@ func (x *UpdateSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSecretResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSecretResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{8}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *UpdateSecretResponse) GetSecret() *Secret {
@@ -639,7 +792,7 @@ type DeleteSecretRequest struct {
 
 func (x *DeleteSecretRequest) Reset() {
 	*x = DeleteSecretRequest{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[9]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -651,7 +804,7 @@ func (x *DeleteSecretRequest) String() string {
 func (*DeleteSecretRequest) ProtoMessage() {}
 
 func (x *DeleteSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[9]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -664,7 +817,7 @@ func (x *DeleteSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSecretRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{9}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DeleteSecretRequest) GetName() string {
@@ -682,7 +835,7 @@ type DeleteSecretResponse struct {
 
 func (x *DeleteSecretResponse) Reset() {
 	*x = DeleteSecretResponse{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[10]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -694,7 +847,7 @@ func (x *DeleteSecretResponse) String() string {
 func (*DeleteSecretResponse) ProtoMessage() {}
 
 func (x *DeleteSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[10]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -707,7 +860,7 @@ func (x *DeleteSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSecretResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{10}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{12}
 }
 
 type SetPayloadRequest struct {
@@ -720,7 +873,7 @@ type SetPayloadRequest struct {
 
 func (x *SetPayloadRequest) Reset() {
 	*x = SetPayloadRequest{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[11]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -732,7 +885,7 @@ func (x *SetPayloadRequest) String() string {
 func (*SetPayloadRequest) ProtoMessage() {}
 
 func (x *SetPayloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[11]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -745,7 +898,7 @@ func (x *SetPayloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPayloadRequest.ProtoReflect.Descriptor instead.
 func (*SetPayloadRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{11}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SetPayloadRequest) GetName() string {
@@ -771,7 +924,7 @@ type SetPayloadResponse struct {
 
 func (x *SetPayloadResponse) Reset() {
 	*x = SetPayloadResponse{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[12]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -783,7 +936,7 @@ func (x *SetPayloadResponse) String() string {
 func (*SetPayloadResponse) ProtoMessage() {}
 
 func (x *SetPayloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[12]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -796,7 +949,7 @@ func (x *SetPayloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPayloadResponse.ProtoReflect.Descriptor instead.
 func (*SetPayloadResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{12}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SetPayloadResponse) GetSecret() *Secret {
@@ -816,7 +969,7 @@ type ListOwnersRequest struct {
 
 func (x *ListOwnersRequest) Reset() {
 	*x = ListOwnersRequest{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[13]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -828,7 +981,7 @@ func (x *ListOwnersRequest) String() string {
 func (*ListOwnersRequest) ProtoMessage() {}
 
 func (x *ListOwnersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[13]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -841,7 +994,7 @@ func (x *ListOwnersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOwnersRequest.ProtoReflect.Descriptor instead.
 func (*ListOwnersRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{13}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListOwnersRequest) GetParent() string {
@@ -860,7 +1013,7 @@ type ListOwnersResponse struct {
 
 func (x *ListOwnersResponse) Reset() {
 	*x = ListOwnersResponse{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[14]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -872,7 +1025,7 @@ func (x *ListOwnersResponse) String() string {
 func (*ListOwnersResponse) ProtoMessage() {}
 
 func (x *ListOwnersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[14]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -885,7 +1038,7 @@ func (x *ListOwnersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOwnersResponse.ProtoReflect.Descriptor instead.
 func (*ListOwnersResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{14}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListOwnersResponse) GetOwners() []string {
@@ -909,7 +1062,7 @@ type WatchSecretsRequest struct {
 
 func (x *WatchSecretsRequest) Reset() {
 	*x = WatchSecretsRequest{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[15]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -921,7 +1074,7 @@ func (x *WatchSecretsRequest) String() string {
 func (*WatchSecretsRequest) ProtoMessage() {}
 
 func (x *WatchSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[15]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -934,7 +1087,7 @@ func (x *WatchSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSecretsRequest.ProtoReflect.Descriptor instead.
 func (*WatchSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{15}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WatchSecretsRequest) GetParent() string {
@@ -969,7 +1122,7 @@ type WatchSecretsResponse struct {
 
 func (x *WatchSecretsResponse) Reset() {
 	*x = WatchSecretsResponse{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[16]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -981,7 +1134,7 @@ func (x *WatchSecretsResponse) String() string {
 func (*WatchSecretsResponse) ProtoMessage() {}
 
 func (x *WatchSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[16]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -994,7 +1147,7 @@ func (x *WatchSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSecretsResponse.ProtoReflect.Descriptor instead.
 func (*WatchSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{16}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WatchSecretsResponse) GetEvent() WatchSecretsResponse_Event {
@@ -1057,6 +1210,18 @@ const file_secrets_v1_secrets_proto_rawDesc = "" +
 	"\tread_mask\x18\x06 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"k\n" +
 	"\x13ListSecretsResponse\x12,\n" +
 	"\asecrets\x18\x01 \x03(\v2\x12.secrets.v1.SecretR\asecrets\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xec\x01\n" +
+	"\x14SearchSecretsRequest\x12\x16\n" +
+	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x14\n" +
+	"\x05query\x18\x02 \x01(\tR\x05query\x12\x1b\n" +
+	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\x12\x19\n" +
+	"\border_by\x18\x05 \x01(\tR\aorderBy\x12\x16\n" +
+	"\x06filter\x18\x06 \x01(\tR\x06filter\x127\n" +
+	"\tread_mask\x18\a \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"m\n" +
+	"\x15SearchSecretsResponse\x12,\n" +
+	"\asecrets\x18\x01 \x03(\v2\x12.secrets.v1.SecretR\asecrets\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xc6\x01\n" +
 	"\x13UpdateSecretRequest\x12*\n" +
 	"\x06secret\x18\x01 \x01(\v2\x12.secrets.v1.SecretR\x06secret\x12;\n" +
@@ -1090,11 +1255,12 @@ const file_secrets_v1_secrets_proto_rawDesc = "" +
 	"\x11EVENT_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tEVENT_PUT\x10\x01\x12\x10\n" +
 	"\fEVENT_DELETE\x10\x02\x12\x13\n" +
-	"\x0fEVENT_CAUGHT_UP\x10\x032\xa5\x05\n" +
+	"\x0fEVENT_CAUGHT_UP\x10\x032\x80\x06\n" +
 	"\rSecretService\x12Q\n" +
 	"\fCreateSecret\x12\x1f.secrets.v1.CreateSecretRequest\x1a .secrets.v1.CreateSecretResponse\x12M\n" +
 	"\tGetSecret\x12\x1c.secrets.v1.GetSecretRequest\x1a\x1d.secrets.v1.GetSecretResponse\"\x03\x90\x02\x01\x12S\n" +
-	"\vListSecrets\x12\x1e.secrets.v1.ListSecretsRequest\x1a\x1f.secrets.v1.ListSecretsResponse\"\x03\x90\x02\x01\x12Q\n" +
+	"\vListSecrets\x12\x1e.secrets.v1.ListSecretsRequest\x1a\x1f.secrets.v1.ListSecretsResponse\"\x03\x90\x02\x01\x12Y\n" +
+	"\rSearchSecrets\x12 .secrets.v1.SearchSecretsRequest\x1a!.secrets.v1.SearchSecretsResponse\"\x03\x90\x02\x01\x12Q\n" +
 	"\fUpdateSecret\x12\x1f.secrets.v1.UpdateSecretRequest\x1a .secrets.v1.UpdateSecretResponse\x12Q\n" +
 	"\fDeleteSecret\x12\x1f.secrets.v1.DeleteSecretRequest\x1a .secrets.v1.DeleteSecretResponse\x12K\n" +
 	"\n" +
@@ -1116,7 +1282,7 @@ func file_secrets_v1_secrets_proto_rawDescGZIP() []byte {
 }
 
 var file_secrets_v1_secrets_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_secrets_v1_secrets_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_secrets_v1_secrets_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_secrets_v1_secrets_proto_goTypes = []any{
 	(WatchSecretsResponse_Event)(0), // 0: secrets.v1.WatchSecretsResponse.Event
 	(*Secret)(nil),                  // 1: secrets.v1.Secret
@@ -1126,55 +1292,61 @@ var file_secrets_v1_secrets_proto_goTypes = []any{
 	(*GetSecretResponse)(nil),       // 5: secrets.v1.GetSecretResponse
 	(*ListSecretsRequest)(nil),      // 6: secrets.v1.ListSecretsRequest
 	(*ListSecretsResponse)(nil),     // 7: secrets.v1.ListSecretsResponse
-	(*UpdateSecretRequest)(nil),     // 8: secrets.v1.UpdateSecretRequest
-	(*UpdateSecretResponse)(nil),    // 9: secrets.v1.UpdateSecretResponse
-	(*DeleteSecretRequest)(nil),     // 10: secrets.v1.DeleteSecretRequest
-	(*DeleteSecretResponse)(nil),    // 11: secrets.v1.DeleteSecretResponse
-	(*SetPayloadRequest)(nil),       // 12: secrets.v1.SetPayloadRequest
-	(*SetPayloadResponse)(nil),      // 13: secrets.v1.SetPayloadResponse
-	(*ListOwnersRequest)(nil),       // 14: secrets.v1.ListOwnersRequest
-	(*ListOwnersResponse)(nil),      // 15: secrets.v1.ListOwnersResponse
-	(*WatchSecretsRequest)(nil),     // 16: secrets.v1.WatchSecretsRequest
-	(*WatchSecretsResponse)(nil),    // 17: secrets.v1.WatchSecretsResponse
-	nil,                             // 18: secrets.v1.Secret.LabelsEntry
-	(*fieldmaskpb.FieldMask)(nil),   // 19: google.protobuf.FieldMask
+	(*SearchSecretsRequest)(nil),    // 8: secrets.v1.SearchSecretsRequest
+	(*SearchSecretsResponse)(nil),   // 9: secrets.v1.SearchSecretsResponse
+	(*UpdateSecretRequest)(nil),     // 10: secrets.v1.UpdateSecretRequest
+	(*UpdateSecretResponse)(nil),    // 11: secrets.v1.UpdateSecretResponse
+	(*DeleteSecretRequest)(nil),     // 12: secrets.v1.DeleteSecretRequest
+	(*DeleteSecretResponse)(nil),    // 13: secrets.v1.DeleteSecretResponse
+	(*SetPayloadRequest)(nil),       // 14: secrets.v1.SetPayloadRequest
+	(*SetPayloadResponse)(nil),      // 15: secrets.v1.SetPayloadResponse
+	(*ListOwnersRequest)(nil),       // 16: secrets.v1.ListOwnersRequest
+	(*ListOwnersResponse)(nil),      // 17: secrets.v1.ListOwnersResponse
+	(*WatchSecretsRequest)(nil),     // 18: secrets.v1.WatchSecretsRequest
+	(*WatchSecretsResponse)(nil),    // 19: secrets.v1.WatchSecretsResponse
+	nil,                             // 20: secrets.v1.Secret.LabelsEntry
+	(*fieldmaskpb.FieldMask)(nil),   // 21: google.protobuf.FieldMask
 }
 var file_secrets_v1_secrets_proto_depIdxs = []int32{
-	18, // 0: secrets.v1.Secret.labels:type_name -> secrets.v1.Secret.LabelsEntry
+	20, // 0: secrets.v1.Secret.labels:type_name -> secrets.v1.Secret.LabelsEntry
 	1,  // 1: secrets.v1.CreateSecretRequest.secret:type_name -> secrets.v1.Secret
 	1,  // 2: secrets.v1.CreateSecretResponse.secret:type_name -> secrets.v1.Secret
-	19, // 3: secrets.v1.GetSecretRequest.read_mask:type_name -> google.protobuf.FieldMask
+	21, // 3: secrets.v1.GetSecretRequest.read_mask:type_name -> google.protobuf.FieldMask
 	1,  // 4: secrets.v1.GetSecretResponse.secret:type_name -> secrets.v1.Secret
-	19, // 5: secrets.v1.ListSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	21, // 5: secrets.v1.ListSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
 	1,  // 6: secrets.v1.ListSecretsResponse.secrets:type_name -> secrets.v1.Secret
-	1,  // 7: secrets.v1.UpdateSecretRequest.secret:type_name -> secrets.v1.Secret
-	19, // 8: secrets.v1.UpdateSecretRequest.update_mask:type_name -> google.protobuf.FieldMask
-	1,  // 9: secrets.v1.UpdateSecretResponse.secret:type_name -> secrets.v1.Secret
-	1,  // 10: secrets.v1.SetPayloadResponse.secret:type_name -> secrets.v1.Secret
-	19, // 11: secrets.v1.WatchSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
-	0,  // 12: secrets.v1.WatchSecretsResponse.event:type_name -> secrets.v1.WatchSecretsResponse.Event
-	1,  // 13: secrets.v1.WatchSecretsResponse.secret:type_name -> secrets.v1.Secret
-	2,  // 14: secrets.v1.SecretService.CreateSecret:input_type -> secrets.v1.CreateSecretRequest
-	4,  // 15: secrets.v1.SecretService.GetSecret:input_type -> secrets.v1.GetSecretRequest
-	6,  // 16: secrets.v1.SecretService.ListSecrets:input_type -> secrets.v1.ListSecretsRequest
-	8,  // 17: secrets.v1.SecretService.UpdateSecret:input_type -> secrets.v1.UpdateSecretRequest
-	10, // 18: secrets.v1.SecretService.DeleteSecret:input_type -> secrets.v1.DeleteSecretRequest
-	12, // 19: secrets.v1.SecretService.SetPayload:input_type -> secrets.v1.SetPayloadRequest
-	14, // 20: secrets.v1.SecretService.ListOwners:input_type -> secrets.v1.ListOwnersRequest
-	16, // 21: secrets.v1.SecretService.WatchSecrets:input_type -> secrets.v1.WatchSecretsRequest
-	3,  // 22: secrets.v1.SecretService.CreateSecret:output_type -> secrets.v1.CreateSecretResponse
-	5,  // 23: secrets.v1.SecretService.GetSecret:output_type -> secrets.v1.GetSecretResponse
-	7,  // 24: secrets.v1.SecretService.ListSecrets:output_type -> secrets.v1.ListSecretsResponse
-	9,  // 25: secrets.v1.SecretService.UpdateSecret:output_type -> secrets.v1.UpdateSecretResponse
-	11, // 26: secrets.v1.SecretService.DeleteSecret:output_type -> secrets.v1.DeleteSecretResponse
-	13, // 27: secrets.v1.SecretService.SetPayload:output_type -> secrets.v1.SetPayloadResponse
-	15, // 28: secrets.v1.SecretService.ListOwners:output_type -> secrets.v1.ListOwnersResponse
-	17, // 29: secrets.v1.SecretService.WatchSecrets:output_type -> secrets.v1.WatchSecretsResponse
-	22, // [22:30] is the sub-list for method output_type
-	14, // [14:22] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	21, // 7: secrets.v1.SearchSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	1,  // 8: secrets.v1.SearchSecretsResponse.secrets:type_name -> secrets.v1.Secret
+	1,  // 9: secrets.v1.UpdateSecretRequest.secret:type_name -> secrets.v1.Secret
+	21, // 10: secrets.v1.UpdateSecretRequest.update_mask:type_name -> google.protobuf.FieldMask
+	1,  // 11: secrets.v1.UpdateSecretResponse.secret:type_name -> secrets.v1.Secret
+	1,  // 12: secrets.v1.SetPayloadResponse.secret:type_name -> secrets.v1.Secret
+	21, // 13: secrets.v1.WatchSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	0,  // 14: secrets.v1.WatchSecretsResponse.event:type_name -> secrets.v1.WatchSecretsResponse.Event
+	1,  // 15: secrets.v1.WatchSecretsResponse.secret:type_name -> secrets.v1.Secret
+	2,  // 16: secrets.v1.SecretService.CreateSecret:input_type -> secrets.v1.CreateSecretRequest
+	4,  // 17: secrets.v1.SecretService.GetSecret:input_type -> secrets.v1.GetSecretRequest
+	6,  // 18: secrets.v1.SecretService.ListSecrets:input_type -> secrets.v1.ListSecretsRequest
+	8,  // 19: secrets.v1.SecretService.SearchSecrets:input_type -> secrets.v1.SearchSecretsRequest
+	10, // 20: secrets.v1.SecretService.UpdateSecret:input_type -> secrets.v1.UpdateSecretRequest
+	12, // 21: secrets.v1.SecretService.DeleteSecret:input_type -> secrets.v1.DeleteSecretRequest
+	14, // 22: secrets.v1.SecretService.SetPayload:input_type -> secrets.v1.SetPayloadRequest
+	16, // 23: secrets.v1.SecretService.ListOwners:input_type -> secrets.v1.ListOwnersRequest
+	18, // 24: secrets.v1.SecretService.WatchSecrets:input_type -> secrets.v1.WatchSecretsRequest
+	3,  // 25: secrets.v1.SecretService.CreateSecret:output_type -> secrets.v1.CreateSecretResponse
+	5,  // 26: secrets.v1.SecretService.GetSecret:output_type -> secrets.v1.GetSecretResponse
+	7,  // 27: secrets.v1.SecretService.ListSecrets:output_type -> secrets.v1.ListSecretsResponse
+	9,  // 28: secrets.v1.SecretService.SearchSecrets:output_type -> secrets.v1.SearchSecretsResponse
+	11, // 29: secrets.v1.SecretService.UpdateSecret:output_type -> secrets.v1.UpdateSecretResponse
+	13, // 30: secrets.v1.SecretService.DeleteSecret:output_type -> secrets.v1.DeleteSecretResponse
+	15, // 31: secrets.v1.SecretService.SetPayload:output_type -> secrets.v1.SetPayloadResponse
+	17, // 32: secrets.v1.SecretService.ListOwners:output_type -> secrets.v1.ListOwnersResponse
+	19, // 33: secrets.v1.SecretService.WatchSecrets:output_type -> secrets.v1.WatchSecretsResponse
+	25, // [25:34] is the sub-list for method output_type
+	16, // [16:25] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_secrets_v1_secrets_proto_init() }
@@ -1182,14 +1354,14 @@ func file_secrets_v1_secrets_proto_init() {
 	if File_secrets_v1_secrets_proto != nil {
 		return
 	}
-	file_secrets_v1_secrets_proto_msgTypes[7].OneofWrappers = []any{}
+	file_secrets_v1_secrets_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_secrets_v1_secrets_proto_rawDesc), len(file_secrets_v1_secrets_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   18,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

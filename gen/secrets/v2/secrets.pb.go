@@ -78,7 +78,7 @@ func (x WatchSecretsResponse_Event) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchSecretsResponse_Event.Descriptor instead.
 func (WatchSecretsResponse_Event) EnumDescriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{14, 0}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{16, 0}
 }
 
 type Secret struct {
@@ -542,6 +542,159 @@ func (x *ListSecretsResponse) GetNextPageToken() string {
 	return ""
 }
 
+type SearchSecretsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// projects/{project}/regions/{region}; empty for all.
+	Parent string `protobuf:"bytes,1,opt,name=parent,proto3" json:"parent,omitempty"`
+	// Conditions that must all hold: word, "words next to each other", beginnin*,
+	// field:word, -word. Empty for all.
+	Query string `protobuf:"bytes,2,opt,name=query,proto3" json:"query,omitempty"`
+	// At most so many; 0 means 100, and 1000 is the most.
+	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the page before; only with an order by name.
+	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// name, or empty for the best results first.
+	OrderBy string `protobuf:"bytes,5,opt,name=order_by,json=orderBy,proto3" json:"order_by,omitempty"`
+	// Only secrets that meet it, as in ListSecretsRequest.
+	Filter string `protobuf:"bytes,6,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Only these fields; empty for all.
+	ReadMask      *fieldmaskpb.FieldMask `protobuf:"bytes,7,opt,name=read_mask,json=readMask,proto3" json:"read_mask,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchSecretsRequest) Reset() {
+	*x = SearchSecretsRequest{}
+	mi := &file_secrets_v2_secrets_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchSecretsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchSecretsRequest) ProtoMessage() {}
+
+func (x *SearchSecretsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_secrets_v2_secrets_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchSecretsRequest.ProtoReflect.Descriptor instead.
+func (*SearchSecretsRequest) Descriptor() ([]byte, []int) {
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SearchSecretsRequest) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *SearchSecretsRequest) GetQuery() string {
+	if x != nil {
+		return x.Query
+	}
+	return ""
+}
+
+func (x *SearchSecretsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *SearchSecretsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *SearchSecretsRequest) GetOrderBy() string {
+	if x != nil {
+		return x.OrderBy
+	}
+	return ""
+}
+
+func (x *SearchSecretsRequest) GetFilter() string {
+	if x != nil {
+		return x.Filter
+	}
+	return ""
+}
+
+func (x *SearchSecretsRequest) GetReadMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.ReadMask
+	}
+	return nil
+}
+
+type SearchSecretsResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Secrets []*Secret              `protobuf:"bytes,1,rep,name=secrets,proto3" json:"secrets,omitempty"`
+	// Empty after the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchSecretsResponse) Reset() {
+	*x = SearchSecretsResponse{}
+	mi := &file_secrets_v2_secrets_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchSecretsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchSecretsResponse) ProtoMessage() {}
+
+func (x *SearchSecretsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_secrets_v2_secrets_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchSecretsResponse.ProtoReflect.Descriptor instead.
+func (*SearchSecretsResponse) Descriptor() ([]byte, []int) {
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *SearchSecretsResponse) GetSecrets() []*Secret {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
+}
+
+func (x *SearchSecretsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
 type UpdateSecretRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Secret *Secret                `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
@@ -555,7 +708,7 @@ type UpdateSecretRequest struct {
 
 func (x *UpdateSecretRequest) Reset() {
 	*x = UpdateSecretRequest{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[7]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -567,7 +720,7 @@ func (x *UpdateSecretRequest) String() string {
 func (*UpdateSecretRequest) ProtoMessage() {}
 
 func (x *UpdateSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[7]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -580,7 +733,7 @@ func (x *UpdateSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSecretRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSecretRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{7}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *UpdateSecretRequest) GetSecret() *Secret {
@@ -613,7 +766,7 @@ type UpdateSecretResponse struct {
 
 func (x *UpdateSecretResponse) Reset() {
 	*x = UpdateSecretResponse{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[8]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -625,7 +778,7 @@ func (x *UpdateSecretResponse) String() string {
 func (*UpdateSecretResponse) ProtoMessage() {}
 
 func (x *UpdateSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[8]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -638,7 +791,7 @@ func (x *UpdateSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSecretResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSecretResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{8}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *UpdateSecretResponse) GetSecret() *Secret {
@@ -657,7 +810,7 @@ type DeleteSecretRequest struct {
 
 func (x *DeleteSecretRequest) Reset() {
 	*x = DeleteSecretRequest{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[9]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -669,7 +822,7 @@ func (x *DeleteSecretRequest) String() string {
 func (*DeleteSecretRequest) ProtoMessage() {}
 
 func (x *DeleteSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[9]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -682,7 +835,7 @@ func (x *DeleteSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSecretRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{9}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DeleteSecretRequest) GetName() string {
@@ -700,7 +853,7 @@ type DeleteSecretResponse struct {
 
 func (x *DeleteSecretResponse) Reset() {
 	*x = DeleteSecretResponse{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[10]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -712,7 +865,7 @@ func (x *DeleteSecretResponse) String() string {
 func (*DeleteSecretResponse) ProtoMessage() {}
 
 func (x *DeleteSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[10]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -725,7 +878,7 @@ func (x *DeleteSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSecretResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{10}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{12}
 }
 
 type RotateSecretRequest struct {
@@ -738,7 +891,7 @@ type RotateSecretRequest struct {
 
 func (x *RotateSecretRequest) Reset() {
 	*x = RotateSecretRequest{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[11]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -750,7 +903,7 @@ func (x *RotateSecretRequest) String() string {
 func (*RotateSecretRequest) ProtoMessage() {}
 
 func (x *RotateSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[11]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -763,7 +916,7 @@ func (x *RotateSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateSecretRequest.ProtoReflect.Descriptor instead.
 func (*RotateSecretRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{11}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RotateSecretRequest) GetName() string {
@@ -789,7 +942,7 @@ type RotateSecretResponse struct {
 
 func (x *RotateSecretResponse) Reset() {
 	*x = RotateSecretResponse{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[12]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -801,7 +954,7 @@ func (x *RotateSecretResponse) String() string {
 func (*RotateSecretResponse) ProtoMessage() {}
 
 func (x *RotateSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[12]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -814,7 +967,7 @@ func (x *RotateSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateSecretResponse.ProtoReflect.Descriptor instead.
 func (*RotateSecretResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{12}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RotateSecretResponse) GetSecret() *Secret {
@@ -838,7 +991,7 @@ type WatchSecretsRequest struct {
 
 func (x *WatchSecretsRequest) Reset() {
 	*x = WatchSecretsRequest{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[13]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -850,7 +1003,7 @@ func (x *WatchSecretsRequest) String() string {
 func (*WatchSecretsRequest) ProtoMessage() {}
 
 func (x *WatchSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[13]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -863,7 +1016,7 @@ func (x *WatchSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSecretsRequest.ProtoReflect.Descriptor instead.
 func (*WatchSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{13}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchSecretsRequest) GetParent() string {
@@ -898,7 +1051,7 @@ type WatchSecretsResponse struct {
 
 func (x *WatchSecretsResponse) Reset() {
 	*x = WatchSecretsResponse{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[14]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -910,7 +1063,7 @@ func (x *WatchSecretsResponse) String() string {
 func (*WatchSecretsResponse) ProtoMessage() {}
 
 func (x *WatchSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[14]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -923,7 +1076,7 @@ func (x *WatchSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSecretsResponse.ProtoReflect.Descriptor instead.
 func (*WatchSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{14}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WatchSecretsResponse) GetEvent() WatchSecretsResponse_Event {
@@ -989,6 +1142,18 @@ const file_secrets_v2_secrets_proto_rawDesc = "" +
 	"\tread_mask\x18\x06 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"k\n" +
 	"\x13ListSecretsResponse\x12,\n" +
 	"\asecrets\x18\x01 \x03(\v2\x12.secrets.v2.SecretR\asecrets\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xec\x01\n" +
+	"\x14SearchSecretsRequest\x12\x16\n" +
+	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x14\n" +
+	"\x05query\x18\x02 \x01(\tR\x05query\x12\x1b\n" +
+	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\x12\x19\n" +
+	"\border_by\x18\x05 \x01(\tR\aorderBy\x12\x16\n" +
+	"\x06filter\x18\x06 \x01(\tR\x06filter\x127\n" +
+	"\tread_mask\x18\a \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"m\n" +
+	"\x15SearchSecretsResponse\x12,\n" +
+	"\asecrets\x18\x01 \x03(\v2\x12.secrets.v2.SecretR\asecrets\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xc6\x01\n" +
 	"\x13UpdateSecretRequest\x12*\n" +
 	"\x06secret\x18\x01 \x01(\v2\x12.secrets.v2.SecretR\x06secret\x12;\n" +
@@ -1018,11 +1183,12 @@ const file_secrets_v2_secrets_proto_rawDesc = "" +
 	"\x11EVENT_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tEVENT_PUT\x10\x01\x12\x10\n" +
 	"\fEVENT_DELETE\x10\x02\x12\x13\n" +
-	"\x0fEVENT_CAUGHT_UP\x10\x032\xd9\x04\n" +
+	"\x0fEVENT_CAUGHT_UP\x10\x032\xb4\x05\n" +
 	"\rSecretService\x12Q\n" +
 	"\fCreateSecret\x12\x1f.secrets.v2.CreateSecretRequest\x1a .secrets.v2.CreateSecretResponse\x12M\n" +
 	"\tGetSecret\x12\x1c.secrets.v2.GetSecretRequest\x1a\x1d.secrets.v2.GetSecretResponse\"\x03\x90\x02\x01\x12S\n" +
-	"\vListSecrets\x12\x1e.secrets.v2.ListSecretsRequest\x1a\x1f.secrets.v2.ListSecretsResponse\"\x03\x90\x02\x01\x12Q\n" +
+	"\vListSecrets\x12\x1e.secrets.v2.ListSecretsRequest\x1a\x1f.secrets.v2.ListSecretsResponse\"\x03\x90\x02\x01\x12Y\n" +
+	"\rSearchSecrets\x12 .secrets.v2.SearchSecretsRequest\x1a!.secrets.v2.SearchSecretsResponse\"\x03\x90\x02\x01\x12Q\n" +
 	"\fUpdateSecret\x12\x1f.secrets.v2.UpdateSecretRequest\x1a .secrets.v2.UpdateSecretResponse\x12Q\n" +
 	"\fDeleteSecret\x12\x1f.secrets.v2.DeleteSecretRequest\x1a .secrets.v2.DeleteSecretResponse\x12Q\n" +
 	"\fRotateSecret\x12\x1f.secrets.v2.RotateSecretRequest\x1a .secrets.v2.RotateSecretResponse\x12X\n" +
@@ -1041,7 +1207,7 @@ func file_secrets_v2_secrets_proto_rawDescGZIP() []byte {
 }
 
 var file_secrets_v2_secrets_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_secrets_v2_secrets_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_secrets_v2_secrets_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_secrets_v2_secrets_proto_goTypes = []any{
 	(WatchSecretsResponse_Event)(0), // 0: secrets.v2.WatchSecretsResponse.Event
 	(*Secret)(nil),                  // 1: secrets.v2.Secret
@@ -1051,53 +1217,59 @@ var file_secrets_v2_secrets_proto_goTypes = []any{
 	(*GetSecretResponse)(nil),       // 5: secrets.v2.GetSecretResponse
 	(*ListSecretsRequest)(nil),      // 6: secrets.v2.ListSecretsRequest
 	(*ListSecretsResponse)(nil),     // 7: secrets.v2.ListSecretsResponse
-	(*UpdateSecretRequest)(nil),     // 8: secrets.v2.UpdateSecretRequest
-	(*UpdateSecretResponse)(nil),    // 9: secrets.v2.UpdateSecretResponse
-	(*DeleteSecretRequest)(nil),     // 10: secrets.v2.DeleteSecretRequest
-	(*DeleteSecretResponse)(nil),    // 11: secrets.v2.DeleteSecretResponse
-	(*RotateSecretRequest)(nil),     // 12: secrets.v2.RotateSecretRequest
-	(*RotateSecretResponse)(nil),    // 13: secrets.v2.RotateSecretResponse
-	(*WatchSecretsRequest)(nil),     // 14: secrets.v2.WatchSecretsRequest
-	(*WatchSecretsResponse)(nil),    // 15: secrets.v2.WatchSecretsResponse
-	nil,                             // 16: secrets.v2.Secret.LabelsEntry
-	(*timestamppb.Timestamp)(nil),   // 17: google.protobuf.Timestamp
-	(*fieldmaskpb.FieldMask)(nil),   // 18: google.protobuf.FieldMask
+	(*SearchSecretsRequest)(nil),    // 8: secrets.v2.SearchSecretsRequest
+	(*SearchSecretsResponse)(nil),   // 9: secrets.v2.SearchSecretsResponse
+	(*UpdateSecretRequest)(nil),     // 10: secrets.v2.UpdateSecretRequest
+	(*UpdateSecretResponse)(nil),    // 11: secrets.v2.UpdateSecretResponse
+	(*DeleteSecretRequest)(nil),     // 12: secrets.v2.DeleteSecretRequest
+	(*DeleteSecretResponse)(nil),    // 13: secrets.v2.DeleteSecretResponse
+	(*RotateSecretRequest)(nil),     // 14: secrets.v2.RotateSecretRequest
+	(*RotateSecretResponse)(nil),    // 15: secrets.v2.RotateSecretResponse
+	(*WatchSecretsRequest)(nil),     // 16: secrets.v2.WatchSecretsRequest
+	(*WatchSecretsResponse)(nil),    // 17: secrets.v2.WatchSecretsResponse
+	nil,                             // 18: secrets.v2.Secret.LabelsEntry
+	(*timestamppb.Timestamp)(nil),   // 19: google.protobuf.Timestamp
+	(*fieldmaskpb.FieldMask)(nil),   // 20: google.protobuf.FieldMask
 }
 var file_secrets_v2_secrets_proto_depIdxs = []int32{
-	17, // 0: secrets.v2.Secret.expire_time:type_name -> google.protobuf.Timestamp
-	16, // 1: secrets.v2.Secret.labels:type_name -> secrets.v2.Secret.LabelsEntry
+	19, // 0: secrets.v2.Secret.expire_time:type_name -> google.protobuf.Timestamp
+	18, // 1: secrets.v2.Secret.labels:type_name -> secrets.v2.Secret.LabelsEntry
 	1,  // 2: secrets.v2.CreateSecretRequest.secret:type_name -> secrets.v2.Secret
 	1,  // 3: secrets.v2.CreateSecretResponse.secret:type_name -> secrets.v2.Secret
-	18, // 4: secrets.v2.GetSecretRequest.read_mask:type_name -> google.protobuf.FieldMask
+	20, // 4: secrets.v2.GetSecretRequest.read_mask:type_name -> google.protobuf.FieldMask
 	1,  // 5: secrets.v2.GetSecretResponse.secret:type_name -> secrets.v2.Secret
-	18, // 6: secrets.v2.ListSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	20, // 6: secrets.v2.ListSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
 	1,  // 7: secrets.v2.ListSecretsResponse.secrets:type_name -> secrets.v2.Secret
-	1,  // 8: secrets.v2.UpdateSecretRequest.secret:type_name -> secrets.v2.Secret
-	18, // 9: secrets.v2.UpdateSecretRequest.update_mask:type_name -> google.protobuf.FieldMask
-	1,  // 10: secrets.v2.UpdateSecretResponse.secret:type_name -> secrets.v2.Secret
-	1,  // 11: secrets.v2.RotateSecretResponse.secret:type_name -> secrets.v2.Secret
-	18, // 12: secrets.v2.WatchSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
-	0,  // 13: secrets.v2.WatchSecretsResponse.event:type_name -> secrets.v2.WatchSecretsResponse.Event
-	1,  // 14: secrets.v2.WatchSecretsResponse.secret:type_name -> secrets.v2.Secret
-	2,  // 15: secrets.v2.SecretService.CreateSecret:input_type -> secrets.v2.CreateSecretRequest
-	4,  // 16: secrets.v2.SecretService.GetSecret:input_type -> secrets.v2.GetSecretRequest
-	6,  // 17: secrets.v2.SecretService.ListSecrets:input_type -> secrets.v2.ListSecretsRequest
-	8,  // 18: secrets.v2.SecretService.UpdateSecret:input_type -> secrets.v2.UpdateSecretRequest
-	10, // 19: secrets.v2.SecretService.DeleteSecret:input_type -> secrets.v2.DeleteSecretRequest
-	12, // 20: secrets.v2.SecretService.RotateSecret:input_type -> secrets.v2.RotateSecretRequest
-	14, // 21: secrets.v2.SecretService.WatchSecrets:input_type -> secrets.v2.WatchSecretsRequest
-	3,  // 22: secrets.v2.SecretService.CreateSecret:output_type -> secrets.v2.CreateSecretResponse
-	5,  // 23: secrets.v2.SecretService.GetSecret:output_type -> secrets.v2.GetSecretResponse
-	7,  // 24: secrets.v2.SecretService.ListSecrets:output_type -> secrets.v2.ListSecretsResponse
-	9,  // 25: secrets.v2.SecretService.UpdateSecret:output_type -> secrets.v2.UpdateSecretResponse
-	11, // 26: secrets.v2.SecretService.DeleteSecret:output_type -> secrets.v2.DeleteSecretResponse
-	13, // 27: secrets.v2.SecretService.RotateSecret:output_type -> secrets.v2.RotateSecretResponse
-	15, // 28: secrets.v2.SecretService.WatchSecrets:output_type -> secrets.v2.WatchSecretsResponse
-	22, // [22:29] is the sub-list for method output_type
-	15, // [15:22] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	20, // 8: secrets.v2.SearchSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	1,  // 9: secrets.v2.SearchSecretsResponse.secrets:type_name -> secrets.v2.Secret
+	1,  // 10: secrets.v2.UpdateSecretRequest.secret:type_name -> secrets.v2.Secret
+	20, // 11: secrets.v2.UpdateSecretRequest.update_mask:type_name -> google.protobuf.FieldMask
+	1,  // 12: secrets.v2.UpdateSecretResponse.secret:type_name -> secrets.v2.Secret
+	1,  // 13: secrets.v2.RotateSecretResponse.secret:type_name -> secrets.v2.Secret
+	20, // 14: secrets.v2.WatchSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	0,  // 15: secrets.v2.WatchSecretsResponse.event:type_name -> secrets.v2.WatchSecretsResponse.Event
+	1,  // 16: secrets.v2.WatchSecretsResponse.secret:type_name -> secrets.v2.Secret
+	2,  // 17: secrets.v2.SecretService.CreateSecret:input_type -> secrets.v2.CreateSecretRequest
+	4,  // 18: secrets.v2.SecretService.GetSecret:input_type -> secrets.v2.GetSecretRequest
+	6,  // 19: secrets.v2.SecretService.ListSecrets:input_type -> secrets.v2.ListSecretsRequest
+	8,  // 20: secrets.v2.SecretService.SearchSecrets:input_type -> secrets.v2.SearchSecretsRequest
+	10, // 21: secrets.v2.SecretService.UpdateSecret:input_type -> secrets.v2.UpdateSecretRequest
+	12, // 22: secrets.v2.SecretService.DeleteSecret:input_type -> secrets.v2.DeleteSecretRequest
+	14, // 23: secrets.v2.SecretService.RotateSecret:input_type -> secrets.v2.RotateSecretRequest
+	16, // 24: secrets.v2.SecretService.WatchSecrets:input_type -> secrets.v2.WatchSecretsRequest
+	3,  // 25: secrets.v2.SecretService.CreateSecret:output_type -> secrets.v2.CreateSecretResponse
+	5,  // 26: secrets.v2.SecretService.GetSecret:output_type -> secrets.v2.GetSecretResponse
+	7,  // 27: secrets.v2.SecretService.ListSecrets:output_type -> secrets.v2.ListSecretsResponse
+	9,  // 28: secrets.v2.SecretService.SearchSecrets:output_type -> secrets.v2.SearchSecretsResponse
+	11, // 29: secrets.v2.SecretService.UpdateSecret:output_type -> secrets.v2.UpdateSecretResponse
+	13, // 30: secrets.v2.SecretService.DeleteSecret:output_type -> secrets.v2.DeleteSecretResponse
+	15, // 31: secrets.v2.SecretService.RotateSecret:output_type -> secrets.v2.RotateSecretResponse
+	17, // 32: secrets.v2.SecretService.WatchSecrets:output_type -> secrets.v2.WatchSecretsResponse
+	25, // [25:33] is the sub-list for method output_type
+	17, // [17:25] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_secrets_v2_secrets_proto_init() }
@@ -1105,14 +1277,14 @@ func file_secrets_v2_secrets_proto_init() {
 	if File_secrets_v2_secrets_proto != nil {
 		return
 	}
-	file_secrets_v2_secrets_proto_msgTypes[7].OneofWrappers = []any{}
+	file_secrets_v2_secrets_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_secrets_v2_secrets_proto_rawDesc), len(file_secrets_v2_secrets_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   16,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

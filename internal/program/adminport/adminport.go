@@ -36,8 +36,9 @@ type Config struct {
 
 // Page is an additional page of a process.
 type Page struct {
-	Path    string // answers GET
+	Path    string // answers GET, or POST if it Changes
 	Least   access.Role
+	Changes bool // the call changes something or loads databases; the audit records it
 	Handler http.Handler
 }
 
@@ -56,7 +57,7 @@ func Paths(profiles bool, pages ...Page) access.Table {
 		t = t.With(access.Profiles)
 	}
 	for _, p := range pages {
-		t = t.With(access.Table{p.Path: {Least: p.Least}})
+		t = t.With(access.Table{p.Path: {Least: p.Least, Changes: p.Changes}})
 	}
 	return t
 }
@@ -120,7 +121,11 @@ func (c Content) muxes(profiles bool) (all, health *http.ServeMux, err error) {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{MaxRequestsInFlight: 10}))
 	}
 	for _, page := range c.Pages {
-		all.Handle("GET "+page.Path, page.Handler)
+		method := http.MethodGet
+		if page.Changes {
+			method = http.MethodPost
+		}
+		all.Handle(method+" "+page.Path, page.Handler)
 	}
 	if profiles {
 		all.HandleFunc("GET /debug/pprof/", pprof.Index)

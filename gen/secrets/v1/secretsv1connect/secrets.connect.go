@@ -43,6 +43,9 @@ const (
 	// SecretServiceListSecretsProcedure is the fully-qualified name of the SecretService's ListSecrets
 	// RPC.
 	SecretServiceListSecretsProcedure = "/secrets.v1.SecretService/ListSecrets"
+	// SecretServiceSearchSecretsProcedure is the fully-qualified name of the SecretService's
+	// SearchSecrets RPC.
+	SecretServiceSearchSecretsProcedure = "/secrets.v1.SecretService/SearchSecrets"
 	// SecretServiceUpdateSecretProcedure is the fully-qualified name of the SecretService's
 	// UpdateSecret RPC.
 	SecretServiceUpdateSecretProcedure = "/secrets.v1.SecretService/UpdateSecret"
@@ -65,6 +68,9 @@ type SecretServiceClient interface {
 	CreateSecret(context.Context, *connect.Request[v1.CreateSecretRequest]) (*connect.Response[v1.CreateSecretResponse], error)
 	GetSecret(context.Context, *connect.Request[v1.GetSecretRequest]) (*connect.Response[v1.GetSecretResponse], error)
 	ListSecrets(context.Context, *connect.Request[v1.ListSecretsRequest]) (*connect.Response[v1.ListSecretsResponse], error)
+	// SearchSecrets finds secrets by the words of their names, owners and labels. It may be
+	// a few seconds behind. Payloads are not searched.
+	SearchSecrets(context.Context, *connect.Request[v1.SearchSecretsRequest]) (*connect.Response[v1.SearchSecretsResponse], error)
 	// UpdateSecret changes the fields that the mask names.
 	UpdateSecret(context.Context, *connect.Request[v1.UpdateSecretRequest]) (*connect.Response[v1.UpdateSecretResponse], error)
 	DeleteSecret(context.Context, *connect.Request[v1.DeleteSecretRequest]) (*connect.Response[v1.DeleteSecretResponse], error)
@@ -109,6 +115,13 @@ func NewSecretServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		searchSecrets: connect.NewClient[v1.SearchSecretsRequest, v1.SearchSecretsResponse](
+			httpClient,
+			baseURL+SecretServiceSearchSecretsProcedure,
+			connect.WithSchema(secretServiceMethods.ByName("SearchSecrets")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		updateSecret: connect.NewClient[v1.UpdateSecretRequest, v1.UpdateSecretResponse](
 			httpClient,
 			baseURL+SecretServiceUpdateSecretProcedure,
@@ -146,14 +159,15 @@ func NewSecretServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 
 // secretServiceClient implements SecretServiceClient.
 type secretServiceClient struct {
-	createSecret *connect.Client[v1.CreateSecretRequest, v1.CreateSecretResponse]
-	getSecret    *connect.Client[v1.GetSecretRequest, v1.GetSecretResponse]
-	listSecrets  *connect.Client[v1.ListSecretsRequest, v1.ListSecretsResponse]
-	updateSecret *connect.Client[v1.UpdateSecretRequest, v1.UpdateSecretResponse]
-	deleteSecret *connect.Client[v1.DeleteSecretRequest, v1.DeleteSecretResponse]
-	setPayload   *connect.Client[v1.SetPayloadRequest, v1.SetPayloadResponse]
-	listOwners   *connect.Client[v1.ListOwnersRequest, v1.ListOwnersResponse]
-	watchSecrets *connect.Client[v1.WatchSecretsRequest, v1.WatchSecretsResponse]
+	createSecret  *connect.Client[v1.CreateSecretRequest, v1.CreateSecretResponse]
+	getSecret     *connect.Client[v1.GetSecretRequest, v1.GetSecretResponse]
+	listSecrets   *connect.Client[v1.ListSecretsRequest, v1.ListSecretsResponse]
+	searchSecrets *connect.Client[v1.SearchSecretsRequest, v1.SearchSecretsResponse]
+	updateSecret  *connect.Client[v1.UpdateSecretRequest, v1.UpdateSecretResponse]
+	deleteSecret  *connect.Client[v1.DeleteSecretRequest, v1.DeleteSecretResponse]
+	setPayload    *connect.Client[v1.SetPayloadRequest, v1.SetPayloadResponse]
+	listOwners    *connect.Client[v1.ListOwnersRequest, v1.ListOwnersResponse]
+	watchSecrets  *connect.Client[v1.WatchSecretsRequest, v1.WatchSecretsResponse]
 }
 
 // CreateSecret calls secrets.v1.SecretService.CreateSecret.
@@ -169,6 +183,11 @@ func (c *secretServiceClient) GetSecret(ctx context.Context, req *connect.Reques
 // ListSecrets calls secrets.v1.SecretService.ListSecrets.
 func (c *secretServiceClient) ListSecrets(ctx context.Context, req *connect.Request[v1.ListSecretsRequest]) (*connect.Response[v1.ListSecretsResponse], error) {
 	return c.listSecrets.CallUnary(ctx, req)
+}
+
+// SearchSecrets calls secrets.v1.SecretService.SearchSecrets.
+func (c *secretServiceClient) SearchSecrets(ctx context.Context, req *connect.Request[v1.SearchSecretsRequest]) (*connect.Response[v1.SearchSecretsResponse], error) {
+	return c.searchSecrets.CallUnary(ctx, req)
 }
 
 // UpdateSecret calls secrets.v1.SecretService.UpdateSecret.
@@ -201,6 +220,9 @@ type SecretServiceHandler interface {
 	CreateSecret(context.Context, *connect.Request[v1.CreateSecretRequest]) (*connect.Response[v1.CreateSecretResponse], error)
 	GetSecret(context.Context, *connect.Request[v1.GetSecretRequest]) (*connect.Response[v1.GetSecretResponse], error)
 	ListSecrets(context.Context, *connect.Request[v1.ListSecretsRequest]) (*connect.Response[v1.ListSecretsResponse], error)
+	// SearchSecrets finds secrets by the words of their names, owners and labels. It may be
+	// a few seconds behind. Payloads are not searched.
+	SearchSecrets(context.Context, *connect.Request[v1.SearchSecretsRequest]) (*connect.Response[v1.SearchSecretsResponse], error)
 	// UpdateSecret changes the fields that the mask names.
 	UpdateSecret(context.Context, *connect.Request[v1.UpdateSecretRequest]) (*connect.Response[v1.UpdateSecretResponse], error)
 	DeleteSecret(context.Context, *connect.Request[v1.DeleteSecretRequest]) (*connect.Response[v1.DeleteSecretResponse], error)
@@ -238,6 +260,13 @@ func NewSecretServiceHandler(svc SecretServiceHandler, opts ...connect.HandlerOp
 		SecretServiceListSecretsProcedure,
 		svc.ListSecrets,
 		connect.WithSchema(secretServiceMethods.ByName("ListSecrets")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	secretServiceSearchSecretsHandler := connect.NewUnaryHandler(
+		SecretServiceSearchSecretsProcedure,
+		svc.SearchSecrets,
+		connect.WithSchema(secretServiceMethods.ByName("SearchSecrets")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
@@ -281,6 +310,8 @@ func NewSecretServiceHandler(svc SecretServiceHandler, opts ...connect.HandlerOp
 			secretServiceGetSecretHandler.ServeHTTP(w, r)
 		case SecretServiceListSecretsProcedure:
 			secretServiceListSecretsHandler.ServeHTTP(w, r)
+		case SecretServiceSearchSecretsProcedure:
+			secretServiceSearchSecretsHandler.ServeHTTP(w, r)
 		case SecretServiceUpdateSecretProcedure:
 			secretServiceUpdateSecretHandler.ServeHTTP(w, r)
 		case SecretServiceDeleteSecretProcedure:
@@ -310,6 +341,10 @@ func (UnimplementedSecretServiceHandler) GetSecret(context.Context, *connect.Req
 
 func (UnimplementedSecretServiceHandler) ListSecrets(context.Context, *connect.Request[v1.ListSecretsRequest]) (*connect.Response[v1.ListSecretsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("secrets.v1.SecretService.ListSecrets is not implemented"))
+}
+
+func (UnimplementedSecretServiceHandler) SearchSecrets(context.Context, *connect.Request[v1.SearchSecretsRequest]) (*connect.Response[v1.SearchSecretsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("secrets.v1.SecretService.SearchSecrets is not implemented"))
 }
 
 func (UnimplementedSecretServiceHandler) UpdateSecret(context.Context, *connect.Request[v1.UpdateSecretRequest]) (*connect.Response[v1.UpdateSecretResponse], error) {

@@ -44,6 +44,9 @@ const (
 	// SecretServiceListSecretsProcedure is the fully-qualified name of the SecretService's ListSecrets
 	// RPC.
 	SecretServiceListSecretsProcedure = "/secrets.v2.SecretService/ListSecrets"
+	// SecretServiceSearchSecretsProcedure is the fully-qualified name of the SecretService's
+	// SearchSecrets RPC.
+	SecretServiceSearchSecretsProcedure = "/secrets.v2.SecretService/SearchSecrets"
 	// SecretServiceUpdateSecretProcedure is the fully-qualified name of the SecretService's
 	// UpdateSecret RPC.
 	SecretServiceUpdateSecretProcedure = "/secrets.v2.SecretService/UpdateSecret"
@@ -63,6 +66,9 @@ type SecretServiceClient interface {
 	CreateSecret(context.Context, *connect.Request[v2.CreateSecretRequest]) (*connect.Response[v2.CreateSecretResponse], error)
 	GetSecret(context.Context, *connect.Request[v2.GetSecretRequest]) (*connect.Response[v2.GetSecretResponse], error)
 	ListSecrets(context.Context, *connect.Request[v2.ListSecretsRequest]) (*connect.Response[v2.ListSecretsResponse], error)
+	// SearchSecrets finds secrets by the words of their names, owners and labels. It may be
+	// a few seconds behind. Payloads are not searched.
+	SearchSecrets(context.Context, *connect.Request[v2.SearchSecretsRequest]) (*connect.Response[v2.SearchSecretsResponse], error)
 	// UpdateSecret changes the fields that the mask names.
 	UpdateSecret(context.Context, *connect.Request[v2.UpdateSecretRequest]) (*connect.Response[v2.UpdateSecretResponse], error)
 	DeleteSecret(context.Context, *connect.Request[v2.DeleteSecretRequest]) (*connect.Response[v2.DeleteSecretResponse], error)
@@ -105,6 +111,13 @@ func NewSecretServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		searchSecrets: connect.NewClient[v2.SearchSecretsRequest, v2.SearchSecretsResponse](
+			httpClient,
+			baseURL+SecretServiceSearchSecretsProcedure,
+			connect.WithSchema(secretServiceMethods.ByName("SearchSecrets")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		updateSecret: connect.NewClient[v2.UpdateSecretRequest, v2.UpdateSecretResponse](
 			httpClient,
 			baseURL+SecretServiceUpdateSecretProcedure,
@@ -135,13 +148,14 @@ func NewSecretServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 
 // secretServiceClient implements SecretServiceClient.
 type secretServiceClient struct {
-	createSecret *connect.Client[v2.CreateSecretRequest, v2.CreateSecretResponse]
-	getSecret    *connect.Client[v2.GetSecretRequest, v2.GetSecretResponse]
-	listSecrets  *connect.Client[v2.ListSecretsRequest, v2.ListSecretsResponse]
-	updateSecret *connect.Client[v2.UpdateSecretRequest, v2.UpdateSecretResponse]
-	deleteSecret *connect.Client[v2.DeleteSecretRequest, v2.DeleteSecretResponse]
-	rotateSecret *connect.Client[v2.RotateSecretRequest, v2.RotateSecretResponse]
-	watchSecrets *connect.Client[v2.WatchSecretsRequest, v2.WatchSecretsResponse]
+	createSecret  *connect.Client[v2.CreateSecretRequest, v2.CreateSecretResponse]
+	getSecret     *connect.Client[v2.GetSecretRequest, v2.GetSecretResponse]
+	listSecrets   *connect.Client[v2.ListSecretsRequest, v2.ListSecretsResponse]
+	searchSecrets *connect.Client[v2.SearchSecretsRequest, v2.SearchSecretsResponse]
+	updateSecret  *connect.Client[v2.UpdateSecretRequest, v2.UpdateSecretResponse]
+	deleteSecret  *connect.Client[v2.DeleteSecretRequest, v2.DeleteSecretResponse]
+	rotateSecret  *connect.Client[v2.RotateSecretRequest, v2.RotateSecretResponse]
+	watchSecrets  *connect.Client[v2.WatchSecretsRequest, v2.WatchSecretsResponse]
 }
 
 // CreateSecret calls secrets.v2.SecretService.CreateSecret.
@@ -157,6 +171,11 @@ func (c *secretServiceClient) GetSecret(ctx context.Context, req *connect.Reques
 // ListSecrets calls secrets.v2.SecretService.ListSecrets.
 func (c *secretServiceClient) ListSecrets(ctx context.Context, req *connect.Request[v2.ListSecretsRequest]) (*connect.Response[v2.ListSecretsResponse], error) {
 	return c.listSecrets.CallUnary(ctx, req)
+}
+
+// SearchSecrets calls secrets.v2.SecretService.SearchSecrets.
+func (c *secretServiceClient) SearchSecrets(ctx context.Context, req *connect.Request[v2.SearchSecretsRequest]) (*connect.Response[v2.SearchSecretsResponse], error) {
+	return c.searchSecrets.CallUnary(ctx, req)
 }
 
 // UpdateSecret calls secrets.v2.SecretService.UpdateSecret.
@@ -184,6 +203,9 @@ type SecretServiceHandler interface {
 	CreateSecret(context.Context, *connect.Request[v2.CreateSecretRequest]) (*connect.Response[v2.CreateSecretResponse], error)
 	GetSecret(context.Context, *connect.Request[v2.GetSecretRequest]) (*connect.Response[v2.GetSecretResponse], error)
 	ListSecrets(context.Context, *connect.Request[v2.ListSecretsRequest]) (*connect.Response[v2.ListSecretsResponse], error)
+	// SearchSecrets finds secrets by the words of their names, owners and labels. It may be
+	// a few seconds behind. Payloads are not searched.
+	SearchSecrets(context.Context, *connect.Request[v2.SearchSecretsRequest]) (*connect.Response[v2.SearchSecretsResponse], error)
 	// UpdateSecret changes the fields that the mask names.
 	UpdateSecret(context.Context, *connect.Request[v2.UpdateSecretRequest]) (*connect.Response[v2.UpdateSecretResponse], error)
 	DeleteSecret(context.Context, *connect.Request[v2.DeleteSecretRequest]) (*connect.Response[v2.DeleteSecretResponse], error)
@@ -222,6 +244,13 @@ func NewSecretServiceHandler(svc SecretServiceHandler, opts ...connect.HandlerOp
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	secretServiceSearchSecretsHandler := connect.NewUnaryHandler(
+		SecretServiceSearchSecretsProcedure,
+		svc.SearchSecrets,
+		connect.WithSchema(secretServiceMethods.ByName("SearchSecrets")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	secretServiceUpdateSecretHandler := connect.NewUnaryHandler(
 		SecretServiceUpdateSecretProcedure,
 		svc.UpdateSecret,
@@ -255,6 +284,8 @@ func NewSecretServiceHandler(svc SecretServiceHandler, opts ...connect.HandlerOp
 			secretServiceGetSecretHandler.ServeHTTP(w, r)
 		case SecretServiceListSecretsProcedure:
 			secretServiceListSecretsHandler.ServeHTTP(w, r)
+		case SecretServiceSearchSecretsProcedure:
+			secretServiceSearchSecretsHandler.ServeHTTP(w, r)
 		case SecretServiceUpdateSecretProcedure:
 			secretServiceUpdateSecretHandler.ServeHTTP(w, r)
 		case SecretServiceDeleteSecretProcedure:
@@ -282,6 +313,10 @@ func (UnimplementedSecretServiceHandler) GetSecret(context.Context, *connect.Req
 
 func (UnimplementedSecretServiceHandler) ListSecrets(context.Context, *connect.Request[v2.ListSecretsRequest]) (*connect.Response[v2.ListSecretsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("secrets.v2.SecretService.ListSecrets is not implemented"))
+}
+
+func (UnimplementedSecretServiceHandler) SearchSecrets(context.Context, *connect.Request[v2.SearchSecretsRequest]) (*connect.Response[v2.SearchSecretsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("secrets.v2.SecretService.SearchSecrets is not implemented"))
 }
 
 func (UnimplementedSecretServiceHandler) UpdateSecret(context.Context, *connect.Request[v2.UpdateSecretRequest]) (*connect.Response[v2.UpdateSecretResponse], error) {

@@ -36,6 +36,7 @@ import (
 	"dbcontroller.dev/internal/base/zaplog"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/engine/sink"
 	"dbcontroller.dev/internal/program/adminport"
 	"dbcontroller.dev/internal/program/databases"
 	"dbcontroller.dev/internal/program/lock"
@@ -59,6 +60,9 @@ type Service struct {
 	Kinds map[string][]string
 	// Indexes lists the indexed fields by version and kind.
 	Indexes map[string]map[string][]string
+	// Search lists what is searchable, by version and kind. Engine opens the indexes; nil: none.
+	Search map[string]map[string]Searched
+	Engine sink.Engine
 	// Watches mounts handlers in front of the runner, which outlive a flip. nil mounts none.
 	Watches func(mux *http.ServeMux, r *vrunner.Runner, opts ...connect.HandlerOption)
 }
@@ -89,6 +93,7 @@ type App struct {
 	warnings []string
 	runner   atomic.Pointer[vrunner.Runner] // nil until the server runs
 	ready    atomic.Pointer[func() error]   // nil until the server runs
+	search   atomic.Pointer[search]         // nil until the server runs, and without indexes
 	life
 }
 
@@ -112,6 +117,9 @@ func New(cfg config.Config, service Service, opts Options, log *zap.Logger) (*Ap
 	}
 	var err error
 	if a.start, err = fixtures(a.cfg.DBs, service.Kinds); err != nil {
+		return nil, err
+	}
+	if err = a.checkSearch(); err != nil {
 		return nil, err
 	}
 	if a.lock, err = lock.New(a.cfg.Access, opts.Insecure, a.log); err != nil {
@@ -160,7 +168,7 @@ func requestsBytes(limit int64) int64 {
 // operator returns the content of the operator port.
 func (a *App) operator() (adminport.Config, adminport.Content) {
 	return adminport.Config{Address: a.opts.OperatorListen, Profiles: a.cfg.Profiles, Lock: a.lock, Log: a.log},
-		adminport.Content{Ready: a.Ready, Pages: Pages(a.usage), Metrics: []prometheus.Collector{&metrics{runner: a.runner.Load}, UsageMetrics(a.usage)}}
+		adminport.Content{Ready: a.Ready, Pages: append(Pages(a.usage), searchPages(a.search.Load)...), Metrics: []prometheus.Collector{&metrics{runner: a.runner.Load}, searchMetrics{a.search.Load}, UsageMetrics(a.usage)}}
 }
 
 // Ready returns nil if the server can serve, and otherwise the reason.
@@ -210,11 +218,17 @@ func (a *App) run(ctx context.Context, store coord.Store, warnings []string, ser
 	set := databases.New(a.cfg, databases.Config{App: a.service.Name, Checks: []databases.Check{databases.Belongs(deployments)}, Log: a.log})
 	defer set.Close(context.WithoutCancel(ctx))
 	presence := deployment.NewPresence(deployments)
+	search := a.newSearch(set, deployments)
+	a.search.Store(search)
+	var prepares func() map[string]string
+	if search != nil {
+		prepares = search.prepares
+	}
 	runner := vrunner.New(struct {
 		*deployment.Store
 		*deployment.Presence
-	}{deployments, presence}, a.reached(set, deployments), a.service.starting(a.start), vrunner.Config{ID: a.opts.ID, Lead: a.lead(store, deployments),
-		Usage: a.usage.Totals, Keys: set.KeysHere, Warnings: func() []string { return warnings }}, zaplog.New(a.log))
+	}{deployments, presence}, a.reached(set, deployments, search), a.service.starting(a.start), vrunner.Config{ID: a.opts.ID, Lead: a.lead(store, deployments),
+		Usage: a.usage.Totals, Keys: set.KeysHere, Prepares: prepares, Warnings: func() []string { return warnings }}, zaplog.New(a.log))
 	isReady := func() error { return ready(runner, deployments, set) }
 	a.runner.Store(runner)
 	a.ready.Store(&isReady)
@@ -227,6 +241,9 @@ func (a *App) run(ctx context.Context, store coord.Store, warnings []string, ser
 	g.Go(func() error { return runner.Run(work) })
 	g.Go(func() error { return presence.Run(work) })
 	g.Go(func() error { return a.open(work, deployments, set) })
+	if search != nil {
+		g.Go(func() error { return search.run(work, deployments) })
+	}
 	g.Go(func() error {
 		defer halt()
 		serving, stop := context.WithCancel(ctx)
@@ -249,7 +266,7 @@ func (a *App) run(ctx context.Context, store coord.Store, warnings []string, ser
 }
 
 // reached returns the databases as the runner uses them, by version.
-func (a *App) reached(set *databases.Set, deployments *deployment.Store) map[string]vrunner.Database {
+func (a *App) reached(set *databases.Set, deployments *deployment.Store, search *search) map[string]vrunner.Database {
 	out := map[string]vrunner.Database{}
 	for _, db := range a.cfg.DBs {
 		ns := set.Database(db.Version)
@@ -258,7 +275,7 @@ func (a *App) reached(set *databases.Set, deployments *deployment.Store) map[str
 			client = a.opts.Wrap(db.Version, client)
 		}
 		out[db.Version] = vrunner.Database{Client: client, Watcher: ns.Watcher(deployments), ReadsAsList: db.MajorityReads,
-			Indexed: a.service.Indexes[upgradestate.APIVersion(db.Version)]}
+			Indexed: a.service.Indexes[upgradestate.APIVersion(db.Version)], Search: search.searcher(db.Version)}
 	}
 	return out
 }

@@ -16,6 +16,7 @@ import (
 	"dbcontroller.dev/examples/bbs"
 	"dbcontroller.dev/examples/bbs/task"
 	"dbcontroller.dev/examples/secrets"
+	"dbcontroller.dev/resource/localsearch"
 	"dbcontroller.dev/vrunner"
 )
 
@@ -42,10 +43,12 @@ func Service() dbcontroller.Service {
 	return dbcontroller.Service{
 		Name: "samples",
 		Versions: []dbcontroller.Version{
-			{Name: bbs.V1, APIs: append(bbs.ServicesV1(), secret[:1]...), Controllers: controllers(secrets.JanitorV1, bbs.ControllerV1, bbs.TasksV1)},
+			{Name: bbs.V1, Search: map[string]dbcontroller.Searched{secrets.Kind: {Fields: secrets.SearchedV1()}}, APIs: append(bbs.ServicesV1(), secret[:1]...), Controllers: controllers(secrets.JanitorV1, bbs.ControllerV1, bbs.TasksV1)},
 			{Name: bbs.V2, APIs: append(bbs.ServicesV2(), secret[1:]...), Controllers: controllers(secrets.JanitorV2, bbs.ControllerV2, bbs.TasksV2),
+				Search:       map[string]dbcontroller.Searched{secrets.Kind: {Fields: secrets.SearchedV2()}},
 				Transformers: append(bbs.Specs(), secrets.Specs()...)},
 		},
+		Search: localsearch.Engine,
 		Stacks: func(version string, stores map[string]vrunner.Store, opts ...connect.HandlerOption) http.Handler {
 			return stack(version, stores, audit, opts...)
 		},

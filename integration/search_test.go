@@ -1,0 +1,348 @@
+package integration_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
+
+	secretsv1 "dbcontroller.dev/gen/secrets/v1"
+	"dbcontroller.dev/gen/secrets/v1/secretsv1connect"
+	secretsv2 "dbcontroller.dev/gen/secrets/v2"
+	"dbcontroller.dev/gen/secrets/v2/secretsv2connect"
+	"dbcontroller.dev/upgradestate"
+)
+
+// searchLag is the lag that the configuration of these tests states.
+const searchLag = 5 * time.Second
+
+// searchSize is the number of secrets and of writes each second. DBCONTROLLER_SEARCH=100000,200
+// makes them larger.
+func searchSize(t *testing.T) (records, rate int) {
+	text := os.Getenv("DBCONTROLLER_SEARCH")
+	if text == "" {
+		return 300, 30
+	}
+	before, after, _ := strings.Cut(text, ",")
+	records, err := strconv.Atoi(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rate, err = strconv.Atoi(after); err != nil {
+		t.Fatal(err)
+	}
+	return records, rate
+}
+
+// searchWorld has secrets of which each has a word of its own, which changes with each write.
+type searchWorld struct {
+	t       *testing.T
+	v1      []secretsv1connect.SecretServiceClient // of servers that stay
+	v2      []secretsv2connect.SecretServiceClient
+	records int
+
+	words   atomic.Int64
+	mu      sync.Mutex
+	known   map[string]written // by id
+	writing map[string]bool
+	checks  atomic.Int64 // searches that had to find a secret
+	writes  atomic.Int64
+	refused atomic.Int64 // searches of servers whose index was too far behind
+}
+
+// clientMade is the number of secrets that clients make in the beginning. Others are put into the
+// database as copies of one that a client made.
+const clientMade = 300
+
+// fill puts n secrets into the database.
+func (w *searchWorld) fill(ctx context.Context, s *system, n int) {
+	w.t.Helper()
+	if n <= 0 {
+		return
+	}
+	if err := w.write(ctx, "s0", false); err != nil {
+		w.t.Fatal(err)
+	}
+	d, err := s.record.Get(ctx)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ns, _ := d.Namespace("v1")
+	kind, _ := ns.Kind("secrets")
+	col := s.db["v1"].Collection(kind.Physical)
+	var model bson.M
+	if err := col.FindOne(ctx, bson.M{"_id": "projects/p/secrets/s0"}).Decode(&model); err != nil {
+		w.t.Fatal(err)
+	}
+	for from := 1; from < n; from += 1000 {
+		var docs []any
+		for i := from; i < min(n, from+1000); i++ {
+			id, doc := fmt.Sprint("s", i), maps.Clone(model)
+			last := written{word: w.word(), at: time.Now()}
+			doc["_id"], doc["name"], doc["labels"] = "projects/p/secrets/"+id, "projects/p/secrets/"+id, bson.M{"word": last.word}
+			docs, w.known[id] = append(docs, doc), last
+		}
+		if _, err := col.InsertMany(ctx, docs); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// written is the latest acknowledged write of a secret.
+type written struct {
+	word string // empty: deleted
+	at   time.Time
+}
+
+func (w *searchWorld) word() string { return fmt.Sprint("word", w.words.Add(1)) }
+
+// write creates, changes or deletes a secret.
+func (w *searchWorld) write(ctx context.Context, id string, del bool) error {
+	w.mu.Lock()
+	before, busy := w.known[id], w.writing[id]
+	if busy {
+		w.mu.Unlock()
+		return nil
+	}
+	w.writing[id] = true
+	w.mu.Unlock()
+	after := written{word: w.word()}
+	var err error
+	client, name := w.v1[rand.IntN(len(w.v1))], "projects/p/secrets/"+id
+	secret := &secretsv1.Secret{Name: name, Owner: "payments/ada", Labels: map[string]string{"word": after.word}}
+	switch {
+	case before.word == "":
+		_, err = client.CreateSecret(ctx, connect.NewRequest(&secretsv1.CreateSecretRequest{Parent: "projects/p", SecretId: id, Secret: secret}))
+	case del:
+		after.word = ""
+		_, err = client.DeleteSecret(ctx, connect.NewRequest(&secretsv1.DeleteSecretRequest{Name: name}))
+	default:
+		_, err = client.UpdateSecret(ctx, connect.NewRequest(&secretsv1.UpdateSecretRequest{Secret: secret}))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.writing, id)
+	if err != nil {
+		return err
+	}
+	after.at = time.Now()
+	w.known[id] = after
+	w.writes.Add(1)
+	return nil
+}
+
+// check searches for a secret whose latest write is older than the stated lag. It must be found.
+func (w *searchWorld) check(ctx context.Context, id string) error {
+	w.mu.Lock()
+	want, writing := w.known[id], w.writing[id]
+	w.mu.Unlock()
+	if want.word == "" || writing || time.Since(want.at) <= searchLag {
+		return nil
+	}
+	n := rand.IntN(len(w.v1))
+	var names []string
+	var err error
+	over, query := "v1", want.word
+	if rand.IntN(2) == 0 {
+		query = "labels:" + want.word
+	}
+	if rand.IntN(3) > 0 {
+		var res *connect.Response[secretsv1.SearchSecretsResponse]
+		if res, err = w.v1[n].SearchSecrets(ctx, connect.NewRequest(&secretsv1.SearchSecretsRequest{Query: query})); err == nil {
+			for _, s := range res.Msg.GetSecrets() {
+				names = append(names, s.GetName())
+			}
+		}
+	} else {
+		// v2 is not acknowledged while v1 is active: the sync may be behind.
+		over = "v2"
+		var res *connect.Response[secretsv2.SearchSecretsResponse]
+		res, err = w.v2[n].SearchSecrets(ctx, connect.NewRequest(&secretsv2.SearchSecretsRequest{Query: query, Parent: "projects/p/regions/us-west2"}))
+		if err != nil || res.Header().Get("Dbcontroller-Version") != "v2" {
+			return nil //nolint:nilerr // there may be no v2 yet
+		}
+		for _, s := range res.Msg.GetSecrets() {
+			names = append(names, strings.Replace(s.GetName(), "regions/us-west2/", "", 1))
+		}
+	}
+	w.mu.Lock()
+	same := w.known[id] == want && !w.writing[id]
+	w.mu.Unlock()
+	if !same {
+		return nil // it was written meanwhile
+	}
+	// A search that waited for its index in vain is refused. It misses nothing.
+	if connect.CodeOf(err) == connect.CodeUnavailable {
+		w.refused.Add(1)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("search through %s for %s: %w", over, id, err)
+	}
+	w.checks.Add(1)
+	if !slices.Equal(names, []string{"projects/p/secrets/" + id}) {
+		return fmt.Errorf("search through %s for %s, written %s ago, found %v", over, query, time.Since(want.at), names)
+	}
+	return nil
+}
+
+// TestSearchOverFlips searches through an upgrade and a rollback, under writes, while one of the
+// servers is killed in each step. A search never misses a secret that was acknowledged longer than
+// the stated lag ago.
+func TestSearchOverFlips(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	s := newSystem(ctx, t, settings{further: fmt.Sprintf("search: {folder: \"$(SEARCH_FOLDER)\", lag: %s, wait: 10m}\n", searchLag)})
+	s.env = append(s.env, "SEARCH_FOLDER=controllers have none")
+	newTraffic(ctx, s, 10) // its documents only
+	s.controller("first", breakPoint{}).ready(ctx)
+	s.awaitShards(ctx, "first")
+	records, rate := searchSize(t)
+	w := &searchWorld{t: t, records: records, known: map[string]written{}, writing: map[string]bool{}}
+	server := func(id string) *child {
+		s.env = append(s.env, "SEARCH_FOLDER="+filepath.Join(s.dir, id)) // the last one counts
+		return s.server(id, 0).ready(ctx)
+	}
+	for _, id := range []string{"stays", "stays too"} {
+		api, _ := server(id).addresses()
+		w.v1 = append(w.v1, secretsv1connect.NewSecretServiceClient(s.http, "http://"+api))
+		w.v2 = append(w.v2, secretsv2connect.NewSecretServiceClient(s.http, "http://"+api))
+	}
+	victim := server("victim")
+	kill := func() {
+		victim.kill()
+		victim = server("victim")
+	}
+
+	begun := time.Now()
+	w.fill(ctx, s, records-clientMade)
+	g, filling := errgroup.WithContext(ctx)
+	g.SetLimit(16)
+	for i := range clientMade {
+		g.Go(func() error { return w.write(filling, fmt.Sprint("s", records-1-i), false) })
+		if i == clientMade/2 {
+			kill() // in the middle of its first scan, or of the changes
+		}
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d secrets were created in %s", records, time.Since(begun))
+
+	working, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	for i := range 4 {
+		rng := rand.New(rand.NewPCG(3, uint64(i)))
+		wg.Go(func() {
+			tick := time.NewTicker(4 * time.Second / time.Duration(rate))
+			defer tick.Stop()
+			for {
+				select {
+				case <-tick.C:
+					// A held write of a switch may end with an error, whose outcome nobody knows.
+					if err := w.write(working, fmt.Sprint("s", rng.IntN(records)), rng.IntN(5) == 0); err != nil && working.Err() == nil {
+						t.Errorf("write: %v", err)
+						return
+					}
+				case <-working.Done():
+					return
+				}
+			}
+		})
+		wg.Go(func() {
+			for working.Err() == nil {
+				if err := w.check(working, fmt.Sprint("s", rand.IntN(records))); err != nil && working.Err() == nil {
+					t.Error(err)
+					return
+				}
+				select {
+				case <-time.After(20 * time.Millisecond):
+				case <-working.Done():
+				}
+			}
+		})
+	}
+	// more waits until so many secrets were searched for, and fails if a search failed.
+	more := func(n int64) {
+		t.Helper()
+		until := w.checks.Load() + n
+		eventually(ctx, t, "secrets are searched for", func() error {
+			if t.Failed() {
+				return nil
+			}
+			if now := w.checks.Load(); now < until {
+				return fmt.Errorf("%d of %d", now, until)
+			}
+			return nil
+		})
+		if t.Failed() {
+			t.FailNow()
+		}
+	}
+	more(50)
+	for _, to := range []string{"v2", "v1"} {
+		s.beginTo(ctx, to)
+		kill()
+		s.await(ctx, "the switch to "+to, func(d upgradestate.Deployment) bool {
+			return d.CurrentVersion == to || d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching
+		})
+		kill()
+		s.await(ctx, "the flip to "+to, flipped(to))
+		more(50)
+		kill()
+		more(50)
+	}
+	stop()
+	wg.Wait()
+	t.Logf("%d writes, %d searches, %d refused", w.writes.Load(), w.checks.Load(), w.refused.Load())
+
+	// In the end everything is found, also by the server that was killed all the time.
+	api, _ := victim.addresses()
+	w.v1 = []secretsv1connect.SecretServiceClient{secretsv1connect.NewSecretServiceClient(s.http, "http://"+api)}
+	present := map[string]bool{}
+	for id, last := range w.known {
+		if last.word != "" {
+			present["projects/p/secrets/"+id] = true
+		}
+	}
+	eventually(ctx, t, "the killed server finds everything", func() error {
+		found := map[string]bool{}
+		for token := ""; ; {
+			res, err := w.v1[0].SearchSecrets(ctx, connect.NewRequest(&secretsv1.SearchSecretsRequest{Query: "payments/ada", OrderBy: "name", PageSize: 1000, PageToken: token}))
+			if err != nil {
+				return err
+			}
+			for _, s := range res.Msg.GetSecrets() {
+				found[s.GetName()] = true
+			}
+			if token = res.Msg.GetNextPageToken(); token == "" {
+				break
+			}
+		}
+		for name := range present {
+			if !found[name] {
+				return fmt.Errorf("%s is missing; %d of %d were found", name, len(found), len(present))
+			}
+		}
+		if len(found) != len(present) {
+			t.Errorf("%d were found, %d are there", len(found), len(present))
+		}
+		return nil
+	})
+}

@@ -1,0 +1,322 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/internal/base/zaplog"
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/engine/sink"
+	"dbcontroller.dev/internal/program/databases"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
+	"dbcontroller.dev/vrunner"
+)
+
+// Searched declares what of a kind is searchable.
+type Searched struct {
+	Fields    []string
+	Transform sink.Transform // nil: of the fields
+	Revision  string         // of Transform
+}
+
+// search holds this server's indexes, one for each version. Each follows its version's namespace for
+// as long as it has collections, whether it is active or not, so that it is ready at a flip and
+// at a rollback.
+type search struct {
+	cfg     config.Search
+	log     *zap.Logger
+	engine  sink.Engine
+	indexes map[string]*searchIndex // by version of a namespace
+
+	mu      sync.Mutex
+	upgrade string // the upgrade that waits for servers
+	target  string
+	readyAt time.Time // when everything else was ready for it; zero: it is not
+}
+
+// newSearch returns the indexes of a configuration, or nil if there are none.
+func (a *App) newSearch(set *databases.Set, deployments *deployment.Store) *search {
+	if !a.cfg.Search.On || a.service.Engine == nil {
+		return nil
+	}
+	s := &search{cfg: a.cfg.Search, log: a.log, engine: a.service.Engine, indexes: map[string]*searchIndex{}}
+	for _, db := range a.cfg.DBs {
+		declared := a.service.Search[upgradestate.APIVersion(db.Version)]
+		if len(declared) == 0 {
+			continue
+		}
+		x := &searchIndex{version: db.Version, cfg: a.cfg.Search, log: a.log.With(zap.String("index", db.Version)), fields: map[string][]string{}, news: make(chan struct{})}
+		follow := sink.Config{Kinds: map[string]sink.Transform{}, Log: zaplog.New(x.log)}
+		kinds := slices.Sorted(maps.Keys(declared))
+		for _, kind := range kinds {
+			d := declared[kind]
+			x.fields[kind] = d.Fields
+			x.revision += kind + "=" + d.Revision + ";"
+			if follow.Kinds[kind] = d.Transform; d.Transform == nil {
+				follow.Kinds[kind] = sink.Fields(d.Fields...)
+			}
+		}
+		ns := set.Database(db.Version)
+		x.follow = follow
+		x.source = &searchSource{version: db.Version, kinds: kinds, db: ns, watcher: ns.Watcher(deployments), deployments: deployments}
+		s.indexes[db.Version] = x
+	}
+	return s
+}
+
+// checkSearch refuses what no index can be made of.
+func (a *App) checkSearch() error {
+	switch {
+	case !a.cfg.Search.On:
+		return nil
+	case a.service.Engine == nil:
+		return errors.New("search: this program has no index: set Search of dbcontroller.Service to localsearch.Engine, or leave the section out")
+	}
+	for _, db := range a.cfg.DBs {
+		if len(a.service.Search[db.APIVersion]) > 0 && db.Encryption.Active != "" && db.Encryption.Active != config.EncryptionOff {
+			return fmt.Errorf("search: the records of %s are encrypted, and an index would hold their texts in the clear: leave the section out, or Search of the version", db.Version)
+		}
+	}
+	return nil
+}
+
+// searcher returns the index of a version for the runner. A nil search has none.
+func (s *search) searcher(version string) vrunner.Searcher {
+	if s == nil || s.indexes[version] == nil {
+		return nil
+	}
+	return s.indexes[version]
+}
+
+// run keeps the indexes up to date until ctx ends.
+func (s *search) run(ctx context.Context, deployments *deployment.Store) error {
+	folder := s.cfg.Folder
+	if folder == "" {
+		made, err := os.MkdirTemp("", "dbcontroller-search-")
+		if err != nil {
+			return fmt.Errorf("search: %w", err)
+		}
+		defer os.RemoveAll(made) //nolint:errcheck // nothing can be done about it at the end
+		folder = made
+	}
+	work := map[string]*searchWork{}
+	// Indexes close before the folder goes.
+	defer func() {
+		for _, w := range work {
+			w.stop()
+		}
+	}()
+	for d := range deployments.Watch(ctx) {
+		s.note(d)
+		for version, x := range s.indexes {
+			id := collectionsOf(d, version, x.source.kinds)
+			if w := work[version]; w != nil && w.id == id {
+				x.source.latest.Store(&d)
+				continue
+			} else if w != nil {
+				// Other collections: the index begins anew with them.
+				w.stop()
+				delete(work, version)
+			}
+			if id == "" {
+				continue
+			}
+			x.source.latest.Store(&d)
+			work[version] = x.start(ctx, id, filepath.Join(folder, version), s.engine)
+		}
+	}
+	return ctx.Err()
+}
+
+// note remembers since when an upgrade waits for servers only, as far as this server can see.
+func (s *search) note(d upgradestate.Deployment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d.Upgrade == nil {
+		s.upgrade, s.target, s.readyAt = "", "", time.Time{}
+		return
+	}
+	if s.upgrade != d.Upgrade.ID {
+		s.upgrade, s.target, s.readyAt = d.Upgrade.ID, d.Upgrade.TargetVersion, time.Time{}
+	}
+	if s.readyAt.IsZero() && upgradestate.AllReady(d) {
+		s.readyAt = time.Now()
+	}
+}
+
+// prepares returns the versions whose indexes are not up to date, for the announcement of this
+// server. It leaves out the target of an upgrade that has waited long enough.
+func (s *search) prepares() map[string]string {
+	s.mu.Lock()
+	target, readyAt := s.target, s.readyAt
+	s.mu.Unlock()
+	out := map[string]string{}
+	for version, x := range s.indexes {
+		waited := version == target && !readyAt.IsZero() && time.Since(readyAt) >= s.cfg.Wait
+		if !x.upToDate() && !waited {
+			out[version] = "search index"
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+// searchWork is the work on an index for one set of collections.
+type searchWork struct {
+	id   string
+	stop func() // ends the work, and waits for its end
+}
+
+// searchIndex is the index of one version.
+type searchIndex struct {
+	version  string
+	cfg      config.Search
+	log      *zap.Logger
+	fields   map[string][]string
+	revision string
+	follow   sink.Config
+	source   *searchSource
+
+	mu       sync.Mutex
+	index    sink.Index     // nil: it is not open
+	follower *sink.Follower // of index
+	news     chan struct{}  // closed and replaced when index changes
+	fresh    bool           // it was up to date when last looked at
+}
+
+var _ vrunner.Searcher = (*searchIndex)(nil)
+
+// start opens the index and follows the namespace.
+func (x *searchIndex) start(ctx context.Context, id, folder string, engine sink.Engine) *searchWork {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		x.work(ctx, folder, engine)
+	}()
+	return &searchWork{id: id, stop: func() { cancel(); <-done }}
+}
+
+// retryIndex is the pause after an index could not be opened.
+const retryIndex = time.Second
+
+func (x *searchIndex) work(ctx context.Context, folder string, engine sink.Engine) {
+	said := ""
+	for ctx.Err() == nil {
+		index, err := engine(folder, x.fields, x.revision)
+		if err == nil {
+			f := sink.New(x.source, index, x.follow)
+			x.set(index, f)
+			_ = f.Run(ctx) // it ends with ctx only
+			x.set(nil, nil)
+			if err := index.Close(); err != nil {
+				x.log.Warn("search index is not closed", zap.Error(err))
+			}
+			return
+		}
+		// Another process may end, or an operator make room.
+		if err.Error() != said {
+			said = err.Error()
+			x.log.Warn("search index cannot be opened; tried again", zap.Error(err))
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryIndex):
+		}
+	}
+}
+
+func (x *searchIndex) set(index sink.Index, f *sink.Follower) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.index, x.follower, x.fresh = index, f, false
+	close(x.news)
+	x.news = make(chan struct{})
+}
+
+// now returns the open index, or nil.
+func (x *searchIndex) now() (sink.Index, *sink.Follower, <-chan struct{}) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.index, x.follower, x.news
+}
+
+// upToDate reports whether the index is within its limit. An index that was stays so up to twice the
+// limit, so that the announcement of the server does not change all the time.
+func (x *searchIndex) upToDate() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.follower == nil {
+		return false
+	}
+	most := x.cfg.Lag
+	if x.fresh {
+		most *= 2
+	}
+	lag, known := x.follower.Status().Lag(time.Now())
+	x.fresh = known && lag <= most
+	return x.fresh
+}
+
+// Searched reports whether the index has a field of a kind.
+func (x *searchIndex) Searched(kind, field string) bool {
+	fields, ok := x.fields[kind]
+	return ok && (field == "" || field == record.NameField || slices.Contains(fields, field))
+}
+
+// Search waits until the index is up to date, and searches it.
+func (x *searchIndex) Search(ctx context.Context, req record.SearchRequest, since time.Time) (record.SearchPage, error) {
+	for {
+		index, f, news := x.now()
+		if f == nil {
+			select {
+			case <-news:
+				continue
+			case <-ctx.Done():
+				return record.SearchPage{}, context.Cause(ctx)
+			}
+		}
+		moment := time.Now().Add(-x.cfg.Lag)
+		if moment.Before(since) {
+			moment = since
+		}
+		if err := x.wait(ctx, f, moment, news); err != nil {
+			return record.SearchPage{}, err
+		}
+		page, err := index.Search(ctx, req)
+		if now, _, _ := x.now(); now != index {
+			continue // it was closed meanwhile, and another one follows
+		}
+		return page, err
+	}
+}
+
+// wait waits until f has reached a moment, or has ended.
+func (x *searchIndex) wait(ctx context.Context, f *sink.Follower, moment time.Time, news <-chan struct{}) error {
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-news:
+			cancel()
+		case <-waiting.Done():
+		}
+	}()
+	if err := f.Wait(waiting, moment); err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}

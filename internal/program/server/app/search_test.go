@@ -1,0 +1,190 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/internal/engine/sink"
+	"dbcontroller.dev/internal/engine/sink/sinktest"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/upgradestate"
+)
+
+// fakeIndex finds the record that it is asked for.
+type fakeIndex struct{ *sinktest.Memory }
+
+var _ sink.Index = fakeIndex{}
+
+func (fakeIndex) Search(_ context.Context, req record.SearchRequest) (record.SearchPage, error) {
+	return record.SearchPage{Names: []string{req.Terms[0].Text}, Done: true}, nil
+}
+
+func (fakeIndex) Documents() (uint64, error) { return 3, nil }
+func (fakeIndex) Close() error               { return nil }
+
+// searchOf has the index of v2 over a namespace in memory. It is closed.
+func searchOf(t *testing.T) (*search, *searchIndex, *sink.Follower, *sinktest.World) {
+	t.Helper()
+	w := sinktest.NewWorld(t)
+	cfg := config.Search{On: true, Lag: time.Minute, Wait: time.Hour}
+	x := &searchIndex{version: "v2", cfg: cfg, log: zap.NewNop(), fields: map[string][]string{"items": {"text"}}, news: make(chan struct{})}
+	f := sink.New(w.Source, sinktest.NewMemory(), sinktest.Config())
+	return &search{cfg: cfg, log: zap.NewNop(), indexes: map[string]*searchIndex{"v2": x}}, x, f, w
+}
+
+func upgrading(id string, ready bool) upgradestate.Deployment {
+	d := upgradestate.New("services/s/deployments/d", "v1", 1)
+	d.Upgrade = &upgradestate.Upgrade{ID: id, TargetVersion: "v2"}
+	if ready {
+		d.Upgrade.ReadyShards = []int{0}
+	}
+	return d
+}
+
+// TestPrepares: a version is prepared once its index is up to date, and a switch that has waited
+// long enough waits no longer.
+func TestPrepares(t *testing.T) {
+	t.Parallel()
+	s, x, f, _ := searchOf(t)
+	waits := map[string]string{"v2": "search index"}
+	expect := func(what string, want map[string]string) {
+		t.Helper()
+		if diff := cmp.Diff(want, s.prepares()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	expect("a closed index", waits)
+	x.set(fakeIndex{}, f)
+	expect("an index that does not follow", waits)
+	s.note(upgrading("a", false))
+	expect("shards are not ready", waits)
+	s.note(upgrading("a", true))
+	expect("the wait begins", waits)
+	s.cfg.Wait = 0
+	expect("the wait is over", nil)
+	s.note(upgrading("b", false))
+	expect("another upgrade", waits)
+	s.note(upgradestate.New("services/s/deployments/d", "v1", 1))
+	expect("no upgrade", waits)
+	defer sinktest.Run(t, f)()
+	if err := f.Wait(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	expect("up to date", nil)
+	x.set(nil, nil)
+	expect("closed again", waits)
+}
+
+// TestSearchWaits: a search waits until its index is open and has everything.
+func TestSearchWaits(t *testing.T) {
+	t.Parallel()
+	_, x, f, _ := searchOf(t)
+	req := record.SearchRequest{Kind: "items", Terms: []record.SearchTerm{{Text: "a"}}}
+	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := x.Search(soon, req, time.Time{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a closed index: %v", err)
+	}
+	found := make(chan error, 1)
+	go func() {
+		page, err := x.Search(t.Context(), req, time.Now())
+		if err == nil && (len(page.Names) != 1 || page.Names[0] != "a") {
+			err = errors.New("found something else")
+		}
+		found <- err
+	}()
+	x.set(fakeIndex{}, f)
+	soon, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := x.Search(soon, req, time.Time{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("an index that does not follow: %v", err)
+	}
+	defer sinktest.Run(t, f)()
+	if err := <-found; err != nil {
+		t.Error(err)
+	}
+	for field, want := range map[string]bool{"": true, "text": true, record.NameField: true, "other": false} {
+		if got := x.Searched("items", field); got != want {
+			t.Errorf("Searched(%q) is %t", field, got)
+		}
+	}
+	if x.Searched("notes", "") {
+		t.Error("an undeclared kind is searched")
+	}
+}
+
+// TestSearchPages shows, compares and rebuilds an index.
+func TestSearchPages(t *testing.T) {
+	t.Parallel()
+	s, x, f, w := searchOf(t)
+	w.Put("items", "a", "text")
+	mux := http.NewServeMux()
+	var loaded *search
+	for _, p := range searchPages(func() *search { return loaded }) {
+		mux.Handle(p.Path, p.Handler)
+	}
+	ask := func(method, path string, code int, contains string) map[string]any {
+		t.Helper()
+		res := httptest.NewRecorder()
+		mux.ServeHTTP(res, httptest.NewRequest(method, path, nil))
+		if res.Code != code || !strings.Contains(res.Body.String(), contains) {
+			t.Errorf("%s: %d %s, want %d with %s", path, res.Code, res.Body, code, contains)
+		}
+		out := map[string]any{}
+		_ = json.Unmarshal(res.Body.Bytes(), &out) // refusals are text
+		return out
+	}
+	ask("GET", "/search", http.StatusOK, `"indexes":[]`)
+	ask("POST", "/search/verify?version=v2", http.StatusBadRequest, "has no search index")
+	loaded = s
+	ask("GET", "/search", http.StatusOK, `"lagSeconds":null,"documents":0`)
+	ask("POST", "/search/rebuild?version=v2", http.StatusConflict, "is not open")
+	ask("POST", "/search/rebuild?version=v1", http.StatusBadRequest, `version="v1" has no search index here, want one of [v2]`)
+	x.set(fakeIndex{}, f)
+	defer sinktest.Run(t, f)()
+	if err := f.Wait(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	ask("GET", "/search", http.StatusOK, `"documents":3,"generation":1,"scanning":false,"failed":0}`)
+	ask("POST", "/search/verify?version=v2", http.StatusOK, `{"different":0,"entries":1,"first":[],"records":1,"version":"v2"}`)
+	ask("POST", "/search/rebuild?version=v2", http.StatusOK, `"rebuilding":true`)
+	for f.Status().Generation != 2 {
+		if err := f.Wait(t.Context(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestCheckSearch refuses what no index can be made of.
+func TestCheckSearch(t *testing.T) {
+	t.Parallel()
+	a := &App{cfg: config.Config{DBs: []config.DB{{Version: "v1", APIVersion: "v1"}}}, service: Service{Search: map[string]map[string]Searched{"v1": {"items": {}}}}}
+	ok := func(want string) {
+		t.Helper()
+		if err := a.checkSearch(); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	ok("")
+	a.cfg.Search.On = true
+	ok("search: this program has no index")
+	a.service.Engine = func(string, map[string][]string, string) (sink.Index, error) { return nil, nil }
+	ok("")
+	a.cfg.DBs[0].Encryption.Active = "a001"
+	ok("search: the records of v1 are encrypted")
+	a.cfg.DBs[0].Encryption.Active = config.EncryptionOff
+	ok("")
+	a.service.Search = nil
+	a.cfg.DBs[0].Encryption.Active = "a001"
+	ok("")
+}

@@ -1,0 +1,115 @@
+package app
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"dbcontroller.dev/internal/access"
+	"dbcontroller.dev/internal/engine/sink"
+	"dbcontroller.dev/internal/program/adminport"
+)
+
+// searchPages returns the pages of the operator port for the search indexes. load returns nil before
+// the server runs, and without indexes.
+func searchPages(load func() *search) []adminport.Page {
+	of := func(serve func(s *search, w http.ResponseWriter, r *http.Request)) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s := load()
+			if s == nil {
+				s = &search{} // without any index
+			}
+			serve(s, w, r)
+		})
+	}
+	return []adminport.Page{
+		{Path: "/search", Least: access.Viewer, Handler: of((*search).show)},
+		{Path: "/search/verify", Least: access.Operator, Changes: true, Handler: of((*search).verify)},
+		{Path: "/search/rebuild", Least: access.Operator, Changes: true, Handler: of((*search).rebuild)},
+	}
+}
+
+// indexStatus is the state of one index, for people.
+type indexStatus struct {
+	Version    string   `json:"version"`
+	LagSeconds *float64 `json:"lagSeconds"` // null: not known yet, or records are missing
+	Documents  uint64   `json:"documents"`
+	Generation uint64   `json:"generation"`
+	Scanning   bool     `json:"scanning"`
+	Failed     int      `json:"failed"`
+	Problem    string   `json:"problem,omitempty"`
+}
+
+// show answers with the state of all indexes.
+func (s *search) show(w http.ResponseWriter, _ *http.Request) {
+	all := []indexStatus{}
+	for _, version := range slices.Sorted(maps.Keys(s.indexes)) {
+		out := indexStatus{Version: version, Problem: "it is not open: the version has no data yet, or see the log"}
+		if index, f, _ := s.indexes[version].now(); f != nil {
+			st := f.Status()
+			out.Generation, out.Scanning, out.Failed, out.Problem = st.Generation, st.Scan != nil, st.Failed, ""
+			if lag, known := st.Lag(time.Now()); known {
+				seconds := lag.Seconds()
+				out.LagSeconds = &seconds
+			}
+			if st.Problem != nil {
+				out.Problem = st.Problem.Error()
+			}
+			if n, err := index.Documents(); err == nil { // otherwise it closes now
+				out.Documents = n
+			}
+		}
+		all = append(all, out)
+	}
+	answer(w, map[string]any{"indexes": all})
+}
+
+// open returns the open index that a request names, or answers why there is none.
+func (s *search) open(w http.ResponseWriter, r *http.Request) (version string, f *sink.Follower) {
+	version = r.URL.Query().Get("version")
+	x := s.indexes[version]
+	if x == nil {
+		http.Error(w, fmt.Sprintf("version=%q has no search index here, want one of %v", version, slices.Sorted(maps.Keys(s.indexes))), http.StatusBadRequest)
+		return version, nil
+	}
+	if _, f, _ = x.now(); f == nil {
+		http.Error(w, "the search index of "+version+" is not open: the version has no data yet, or see the log", http.StatusConflict)
+	}
+	return version, f
+}
+
+// verify compares an index with all records, and answers with the result.
+func (s *search) verify(w http.ResponseWriter, r *http.Request) {
+	version, f := s.open(w, r)
+	if f == nil {
+		return
+	}
+	report, err := f.Verify(r.Context())
+	if err != nil {
+		http.Error(w, "the comparison has failed: "+err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	different := []string{}
+	for _, d := range report.Differences {
+		different = append(different, fmt.Sprintf("%s %s: %s", d.Kind, d.Name, d.What))
+	}
+	answer(w, map[string]any{"version": version, "records": report.Records, "entries": report.Entries, "different": report.Found, "first": different})
+}
+
+// rebuild makes an index read all records again. It stays in use meanwhile.
+func (s *search) rebuild(w http.ResponseWriter, r *http.Request) {
+	version, f := s.open(w, r)
+	if f == nil {
+		return
+	}
+	f.Rebuild()
+	answer(w, map[string]any{"version": version, "rebuilding": true})
+}
+
+func answer(w http.ResponseWriter, content any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(content) // an error means that the client has left
+}

@@ -110,6 +110,12 @@ bench-scale: ## Measure how the cost of a record grows to 10^7 records and write
 
 BENCHSTAT := golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 
+# It prints the figures of docs/rollout.md.
+FLEET := 40
+.PHONY: fleet
+fleet: mongodb bin/withmongodb ## Measure FLEET deployments at rest in one process, with a real MongoDB and etcd: make fleet FLEET=40.
+	DBCONTROLLER_FLEET='$(FLEET)' bin/withmongodb go test -count=1 -timeout 30m -v -run TestManyAtRest ./integration/fleet
+
 .PHONY: bench-compare
 bench-compare: ## Set two runs side by side: make bench-compare OLD=old.json NEW=docs/benchmarks.json.
 	@go build -o bin/bench ./integration/bench >&2

@@ -58,17 +58,20 @@ type fleet struct {
 	bad    string // if this file exists, the check fails in wave 3
 }
 
-func newFleet(t *testing.T) *fleet {
+func newFleet(t *testing.T, deployments int) *fleet {
 	t.Helper()
 	uri, prefix := mongotest.Database(t)
 	f := &fleet{t: t, etcd: []string{localetcd.Start(t, localetcd.Options{})}, client: mongotest.Client(t)}
 	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "tenants"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	f.bad = filepath.Join(dir, "bad")
 	f.write(f.bad, "")
 	f.write(filepath.Join(dir, "lens.yaml"), "lens: 1\noperations:\n  - rename: {from: section, to: category}\n")
 	for i := range deployments {
-		name, db := fmt.Sprintf("services/shop/deployments/tenant-%02d", i), fmt.Sprintf("%s_%02d", prefix, i)
-		file := filepath.Join(dir, fmt.Sprintf("%02d.yaml", i))
+		name, db := fmt.Sprintf("services/shop/deployments/tenant-%03d", i), fmt.Sprintf("%s_%03d", prefix, i)
+		file := filepath.Join(dir, "tenants", fmt.Sprintf("%03d.yaml", i))
 		f.write(file, fmt.Sprintf(`deployment: %s
 etcd: {endpoints: [%q]}
 sharding: {ringSize: 1}
@@ -78,7 +81,7 @@ dbs:
 - {namespace: shop/v1, backend: mongo, apiVersion: v1, mongo: {endpoint: %q, database: %s_v1}}
 - {namespace: shop/v2, backend: mongo, apiVersion: v2, mongo: {endpoint: %q, database: %s_v2}}
 kinds:
-- {from: goods, to: goods, lens: lens.yaml}
+- {from: goods, to: goods, lens: ../lens.yaml}
 rollouts:
   checks:
   - {name: errors, command: [/bin/sh, -c, 'test "$DBCONTROLLER_WAVE" != 3 || test ! -e %s']}
@@ -169,7 +172,7 @@ func (f *fleet) await(ctx context.Context, all *deployment.Rollouts, what string
 // its gate: its deployments serve v1 again with their records, and the fourth is untouched.
 func TestRolloutOfManyDeployments(t *testing.T) {
 	ctx := t.Context()
-	f := newFleet(t)
+	f := newFleet(t, deployments)
 	kill := f.host("first")
 	store := f.connect()
 	t.Cleanup(func() { _ = store.Close() })

@@ -30,7 +30,22 @@ type Config struct {
 	// AnyState also opens databases whose key state is refused, so that an operator can examine it.
 	AnyState bool
 
+	// Clients shares the connections to one MongoDB among several Sets. Nil: this Set has its own.
+	Clients *Clients
+
 	seen *mongostore.Horizon // shared by all logins to one database; nil: per connection
+}
+
+// Clients are the connections that several Sets of a process share.
+type Clients = mongostore.Clients
+
+// ClientsOf returns the Clients for the Sets of all these configurations.
+func ClientsOf(all ...config.Config) *Clients {
+	n := 0
+	for _, cfg := range all {
+		n += len(cfg.DBs)
+	}
+	return mongostore.NewClients(n)
 }
 
 // Set holds the databases of one configuration. It is safe for concurrent use.

@@ -31,6 +31,7 @@ const DefaultDataDir = "dbcontroller-data"
 // Flags are the common flags. Config is required.
 type Flags struct {
 	Config       string
+	Configs      []string // of commands that take several files, instead of Config (RegisterSeveral)
 	ID           string
 	LogLevel     string
 	EmbeddedEtcd bool        // run etcd in this process; needs Host
@@ -46,6 +47,16 @@ type Host func(ctx context.Context, dir string, log *zap.Logger) (endpoints []st
 // Register adds the flags to a command.
 func (f *Flags) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.Config, "config", "", "configuration file (YAML); see docs/configuration.md")
+	f.register(fs)
+}
+
+// RegisterSeveral is Register for a command that takes the files of several deployments.
+func (f *Flags) RegisterSeveral(fs *pflag.FlagSet) {
+	fs.StringArrayVar(&f.Configs, "config", nil, "configuration file (YAML), or a folder of them with one file for each deployment; may be repeated; see docs/configuration.md")
+	f.register(fs)
+}
+
+func (f *Flags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.ID, "id", "", "name of this process, unique among running ones; empty: generated")
 	fs.StringVar(&f.LogLevel, "log-level", "info", "debug, info, warn or error")
 	etcdFlags(fs, &f.Etcd)
@@ -54,10 +65,12 @@ func (f *Flags) Register(fs *pflag.FlagSet) {
 
 // Process holds the resources of a started process. The caller closes it.
 type Process struct {
-	Config config.Config
-	Store  coord.Store
-	Log    *zap.Logger
-	ID     string
+	Config config.Config // of the first file
+	// All are the configurations of Flags.Configs, in the order of their names in each folder.
+	All   []config.Config
+	Store coord.Store
+	Log   *zap.Logger
+	ID    string
 	// Embedded reports that etcd runs in a process of this machine, for this machine only.
 	Embedded bool
 	flags    Flags
@@ -79,22 +92,31 @@ func Start(ctx context.Context, f Flags) (*Process, error) {
 // Load checks the flags and reads the configuration. It opens nothing, so a Process that never
 // connects needs no Close.
 func Load(f Flags) (*Process, error) {
-	if f.Config == "" {
-		return nil, errors.New("no configuration given: use --config FILE")
+	files, err := filesOf(f)
+	if err != nil {
+		return nil, err
 	}
 	level, err := zapcore.ParseLevel(f.LogLevel)
 	if err != nil {
 		return nil, fmt.Errorf("--log-level %q: use debug, info, warn or error", f.LogLevel)
 	}
-	cfg, err := config.Load(f.Config, nil)
-	if err != nil {
+	var all []config.Config
+	for _, file := range files {
+		cfg, err := config.Load(file, nil)
+		if err != nil {
+			return nil, err
+		}
+		// Flags win, so that one file serves machines with different logins.
+		if cfg.Etcd, err = merge(cfg.Etcd, f.Etcd); err != nil {
+			return nil, err
+		}
+		all = append(all, cfg)
+	}
+	if err := together(all); err != nil {
 		return nil, err
 	}
-	// Flags win, so that one file serves machines with different logins.
-	if cfg.Etcd, err = merge(cfg.Etcd, f.Etcd); err != nil {
-		return nil, err
-	}
-	p := &Process{Config: cfg, ID: f.ID, Log: NewLogger(level), flags: f}
+	f.Config = files[0]
+	p := &Process{Config: all[0], All: all, ID: f.ID, Log: NewLogger(level), flags: f}
 	if p.ID == "" {
 		host, _ := os.Hostname() // a name without the host is good enough
 		p.ID = strings.ToLower(fmt.Sprintf("%s-%d-%.6s", host, os.Getpid(), rand.Text()))
@@ -103,6 +125,48 @@ func Load(f Flags) (*Process, error) {
 		return nil, fmt.Errorf("--embedded-etcd: no etcd is built into this program: run 'dbcontroller etcd --config %s' next to it, or name etcd.endpoints there", f.Config)
 	}
 	return p, nil
+}
+
+// filesOf returns the files of a command, those of a folder by name. A folder holds one file for each
+// deployment.
+func filesOf(f Flags) ([]string, error) {
+	named := f.Configs
+	if f.Config != "" {
+		named = []string{f.Config}
+	}
+	if len(named) == 0 {
+		return nil, errors.New("no configuration given: use --config FILE")
+	}
+	var files []string
+	for _, name := range named {
+		info, err := os.Stat(name)
+		if err != nil || !info.IsDir() || f.Config != "" {
+			files = append(files, name) // reading it reports the error
+			continue
+		}
+		in, err := filepath.Glob(filepath.Join(name, "*.yaml"))
+		if err != nil || len(in) == 0 {
+			return nil, fmt.Errorf("--config %s: the folder has no *.yaml", name)
+		}
+		files = append(files, in...)
+	}
+	return files, nil
+}
+
+// together returns an error unless one process can run all deployments.
+func together(all []config.Config) error {
+	files := map[string]string{} // by deployment
+	for _, cfg := range all {
+		file := filepath.Base(cfg.Path)
+		if other, taken := files[cfg.Deployment]; taken {
+			return &config.Error{File: file, Key: "deployment", Value: cfg.Deployment, Want: "want another one than in " + other}
+		}
+		files[cfg.Deployment] = file
+		if err := cfg.SharesProcess(all[0]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Connect opens the coordination store.

@@ -10,6 +10,8 @@ import (
 type (
 	// Config locates a namespace.
 	Config = conn.Config
+	// Clients shares connections among the namespaces of a process.
+	Clients = conn.Clients
 	// Horizon is the latest cluster time that the clients of a database in this process have seen.
 	Horizon = conn.Horizon
 	// Client reads and writes managed kinds for a service.
@@ -18,6 +20,9 @@ type (
 
 // MaxGroupBytes bounds the bytes of one group.
 const MaxGroupBytes = recordio.MaxGroupBytes
+
+// NewClients returns Clients for a number of namespaces.
+func NewClients(namespaces int) *Clients { return conn.NewClients(namespaces) }
 
 // GuardsName returns the name of the side collection with the guards and tombstones of a fixed-name
 // kind. It is in the kind's database.

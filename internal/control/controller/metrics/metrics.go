@@ -36,6 +36,19 @@ type Source struct {
 // Of returns the metrics of a controller and of its deployment.
 func Of(s Source) prometheus.Collector { return together{&own{Source: s}, &whole{Source: s}} }
 
+// Down returns the metrics of a deployment whose controller does not run in this process now.
+func Down(deployment string) prometheus.Collector {
+	return prometheus.WrapCollectorWith(prometheus.Labels{"deployment": deployment}, down{})
+}
+
+type down struct{}
+
+func (down) Describe(ch chan<- *prometheus.Desc) { ch <- ready }
+
+func (down) Collect(ch chan<- prometheus.Metric) {
+	ch <- prometheus.MustNewConstMetric(ready, prometheus.GaugeValue, 0)
+}
+
 // together combines several collectors into one.
 type together []prometheus.Collector
 

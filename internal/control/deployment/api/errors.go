@@ -94,8 +94,11 @@ func invalid(field, value, want string) error {
 // refuse returns the error for a request that this service refuses.
 func refuse(reason string) error { return &upgradestate.RefusedError{Reason: reason} }
 
-// errorCodes maps the errors of every method with connectError.
-type errorCodes struct{ service *Service }
+// errorCodes maps the errors of every method with connectError. find returns the Service that answers
+// about a deployment.
+type errorCodes struct {
+	find func(name string) (*Service, error)
+}
 
 var _ connect.Interceptor = errorCodes{}
 
@@ -103,9 +106,11 @@ var _ connect.Interceptor = errorCodes{}
 func (c errorCodes) of(err error) error {
 	// Only this process's own deployment can still be starting here.
 	var absent *deployment.AbsentError
-	if errors.As(err, &absent) && absent.Name == c.service.own.Name() {
-		if why := c.service.starting(c.service.own, ""); why != "" {
-			return line(connect.CodeNotFound, err.Error()+" yet: "+why)
+	if errors.As(err, &absent) {
+		if s, _ := c.find(absent.Name); s != nil && absent.Name == s.own.Name() {
+			if why := s.starting(s.own, ""); why != "" {
+				return line(connect.CodeNotFound, err.Error()+" yet: "+why)
+			}
 		}
 	}
 	return connectError(err)

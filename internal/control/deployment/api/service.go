@@ -133,12 +133,16 @@ func New(c coord.Store, own *deployment.Store, cfg Config) *Service {
 // NewHandler returns the path of a service and its handler. Interceptors in opts see errors in the
 // form that the caller gets.
 func NewHandler(v *Service, opts ...connect.HandlerOption) (string, http.Handler) {
+	return newHandler(v, errorCodes{func(string) (*Service, error) { return v, nil }}, opts...)
+}
+
+func newHandler(v dbcontrollerv1connect.DeploymentServiceHandler, errs errorCodes, opts ...connect.HandlerOption) (string, http.Handler) {
 	opts = append(append([]connect.HandlerOption{
 		connect.WithCompression("gzip", nil, nil), // requests must not be compressed: they could unpack to a huge size
 		connect.WithCodec(jsonCodec{"json"}),
 		connect.WithCodec(jsonCodec{"json; charset=utf-8"}),
 		connect.WithReadMaxBytes(limits.RequestBytes),
-	}, opts...), connect.WithInterceptors(errorCodes{v})) // the last one is the innermost
+	}, opts...), connect.WithInterceptors(errs)) // the last one is the innermost
 	return dbcontrollerv1connect.NewDeploymentServiceHandler(v, opts...)
 }
 

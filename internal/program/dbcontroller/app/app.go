@@ -62,7 +62,7 @@ func New(cfg config.Config, registry *transform.Registry, store coord.Store, opt
 		set.RolloutChecks, wrong = checksOf(cfg)
 	}
 	return &App{
-		cfg: cfg, opts: opts, controller: controller.New(set, registry, store, backend{cfg, log}, opts.Options, log),
+		cfg: cfg, opts: opts, controller: controller.New(set, registry, store, backend{cfg, nil, log}, opts.Options, log),
 		log: log.With(zap.String("controller", opts.ID)), wrong: wrong,
 	}
 }
@@ -85,7 +85,7 @@ func (a *App) Run(ctx context.Context) error {
 // controller.App.PlanAlone.
 func PlanAlone(ctx context.Context, cfg config.Config, registry *transform.Registry, carry collections.Carries, embedded bool,
 	d *upgradestate.Deployment, target string, progress func(api.Work), log *zap.Logger) (*pb.PlanReport, error) {
-	c := controller.New(settings(cfg, embedded, log), registry, memcoord.New(), backend{cfg, log}, controller.Options{ID: "plan", Carry: carry}, log)
+	c := controller.New(settings(cfg, embedded, log), registry, memcoord.New(), backend{cfg, nil, log}, controller.Options{ID: "plan", Carry: carry}, log)
 	return c.PlanAlone(ctx, d, target, progress)
 }
 
@@ -120,7 +120,7 @@ func settings(cfg config.Config, embedded bool, log *zap.Logger) controller.Sett
 		if len(i.DBs) > 0 {
 			theirs := cfg
 			theirs.DBs = i.DBs
-			in.Backend, in.Databases = backend{theirs, log}, databasesOf(theirs)
+			in.Backend, in.Databases = backend{theirs, nil, log}, databasesOf(theirs)
 		}
 		s.Imports = append(s.Imports, in)
 	}

@@ -18,8 +18,9 @@ const appName = "dbcontroller"
 
 // backend gives a controller the databases of a configuration.
 type backend struct {
-	cfg config.Config
-	log *zap.Logger
+	cfg     config.Config
+	clients *databases.Clients // shared by the deployments of the process; nil: none shared
+	log     *zap.Logger
 }
 
 var (
@@ -28,7 +29,7 @@ var (
 )
 
 func (b backend) Connect(dbs []controller.Database, o controller.Opening) (map[string]controller.Connection, func(context.Context)) {
-	how := databases.Config{App: appName, Log: o.Log, Quiet: o.Quiet}
+	how := databases.Config{App: appName, Clients: b.clients, Log: o.Log, Quiet: o.Quiet}
 	if o.Check != nil {
 		how.Checks = []databases.Check{func(ctx context.Context, db config.DB, ns record.Namespace) error {
 			return o.Check(ctx, db.Version, ns)

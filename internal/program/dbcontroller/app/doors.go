@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"dbcontroller.dev/config"
 	"dbcontroller.dev/internal/access"
 	"dbcontroller.dev/internal/access/door"
 	"dbcontroller.dev/internal/control/controller"
@@ -29,28 +30,33 @@ type doors struct {
 }
 
 func (a *App) open() (*doors, error) {
-	lock, err := lock.New(a.cfg.Access, a.opts.Insecure, a.log)
+	return open(a.cfg, a.opts, adminport.Content{Ready: a.controller.Ready, Metrics: []prometheus.Collector{a.controller.Metrics()}}, a.log)
+}
+
+// open opens the listeners of a process.
+func open(cfg config.Config, opts Options, content adminport.Content, log *zap.Logger) (*doors, error) {
+	lock, err := lock.New(cfg.Access, opts.Insecure, log)
 	if err != nil {
 		return nil, err
 	}
 	d := &doors{audit: lock.Audit}
 	calls, pages := access.Calls, []string(nil)
-	if a.cfg.Page && !a.opts.NoPage {
-		if d.page, err = page.New(a.cfg.Controllers); err != nil {
+	if cfg.Page && !opts.NoPage {
+		if d.page, err = page.New(cfg.Controllers); err != nil {
 			return nil, err
 		}
-		calls, pages = calls.With(page.Paths), a.cfg.Controllers
+		calls, pages = calls.With(page.Paths), cfg.Controllers
 	}
-	d.api, err = door.Open(door.Config{What: "API port", Address: a.opts.APIListen, Flag: "--api-listen",
-		Lock: lock, Table: calls, Pages: pages, Log: a.log})
-	if err == nil && a.opts.AppsListen != "" {
-		d.apps, err = door.Open(door.Config{What: "port for applications", Address: a.opts.AppsListen, Flag: "--applications-listen",
-			Lock: lock, Table: access.Calls.Only(access.Application), Log: a.log})
+	d.api, err = door.Open(door.Config{What: "API port", Address: opts.APIListen, Flag: "--api-listen",
+		Lock: lock, Table: calls, Pages: pages, Log: log})
+	if err == nil && opts.AppsListen != "" {
+		d.apps, err = door.Open(door.Config{What: "port for applications", Address: opts.AppsListen, Flag: "--applications-listen",
+			Lock: lock, Table: access.Calls.Only(access.Application), Log: log})
 	}
 	// Open every listener before the controller starts, so that a wrong address changes nothing.
 	if err == nil {
-		d.port, err = adminport.Listen(adminport.Config{Address: a.opts.OperatorListen, Metrics: a.cfg.Metrics, Profiles: a.cfg.Profiles,
-			Lock: lock, Log: a.log}, adminport.Content{Ready: a.controller.Ready, Metrics: []prometheus.Collector{a.controller.Metrics()}})
+		d.port, err = adminport.Listen(adminport.Config{Address: opts.OperatorListen, Metrics: cfg.Metrics, Profiles: cfg.Profiles,
+			Lock: lock, Log: log}, content)
 	}
 	if err != nil {
 		d.close()
@@ -64,8 +70,13 @@ var _ controller.Doors = (*doors)(nil)
 func (d *doors) Run(ctx context.Context) error { return d.port.Run(ctx) }
 
 func (d *doors) Serve(ctx context.Context, service *api.Service) error {
+	return d.serve(ctx, func(opts ...connect.HandlerOption) (string, http.Handler) { return api.NewHandler(service, opts...) })
+}
+
+// serve serves the API that handler makes, until ctx ends.
+func (d *doors) serve(ctx context.Context, handler func(...connect.HandlerOption) (string, http.Handler)) error {
 	mux := http.NewServeMux()
-	mux.Handle(api.NewHandler(service, connect.WithInterceptors(access.NewInterceptor(access.Calls, d.audit))))
+	mux.Handle(handler(connect.WithInterceptors(access.NewInterceptor(access.Calls, d.audit))))
 	if d.page != nil {
 		d.page.Register(mux)
 	}

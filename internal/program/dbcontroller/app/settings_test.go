@@ -58,7 +58,7 @@ func TestScratchDatabase(t *testing.T) {
 		{Version: "v1", Database: "old", Endpoint: config.NewSecret("mongodb://db1"), Disabled: true},
 		{Version: "v2", Database: "new", Endpoint: config.NewSecret("mongodb://db2")},
 		{Version: "v3", Backend: "etcd", Database: "/new", Kinds: []config.EtcdKind{{Name: "a", Prefix: "/a", Format: "json"}}},
-	}}, zap.NewNop()}
+	}}, nil, zap.NewNop()}
 	for name, kinds := range map[string]int{"/new": 1, rehearsal.ScratchName("/new"): 0} {
 		if entry := b.entry(controller.Database{Version: "v3", Name: name}); len(entry.Kinds) != kinds {
 			t.Errorf("%s has the keys of applications %+v", name, entry.Kinds)

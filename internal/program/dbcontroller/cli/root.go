@@ -17,6 +17,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -112,7 +113,8 @@ func runCommand(program Program) *cobra.Command {
 		Use:   "run --config FILE",
 		Short: "Run a controller: copy, sync, verify, switch, and serve the Deployment API",
 		Long: "Run a controller. Controllers with the same etcd share the shards. Each can be stopped or killed\n" +
-			"at any time; SIGTERM first hands over its shards.",
+			"at any time; SIGTERM first hands over its shards.\n\n" +
+			"With several files, or a folder of them, one process runs a controller for each deployment.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, err := start(cmd.Context(), common)
@@ -122,9 +124,16 @@ func runCommand(program Program) *cobra.Command {
 			defer p.Close()
 			// Build the transformers before the controller joins: a wrong lens must fail before it
 			// owns shards.
-			transformers, carries, err := registry.Of(p.Config, program.Register)
-			if err != nil {
-				return exit.With(exit.Usage, err)
+			deployments := make([]app.Deployment, 0, len(p.All))
+			for _, cfg := range p.All {
+				transformers, carries, err := registry.Of(cfg, program.Register)
+				if err != nil && len(p.All) > 1 {
+					err = fmt.Errorf("%s: %w", filepath.Base(cfg.Path), err)
+				}
+				if err != nil {
+					return exit.With(exit.Usage, err)
+				}
+				deployments = append(deployments, app.Deployment{Config: cfg, Registry: transformers, Carry: carries})
 			}
 			tracer, stop, err := traces.Open(p.Config, p.ID, p.Log)
 			if err != nil {
@@ -132,16 +141,23 @@ func runCommand(program Program) *cobra.Command {
 			}
 			defer stop()
 			opts.Tracer = tracer
-			opts.Carry = carries
+			opts.Carry = deployments[0].Carry
 			opts.ID = p.ID
 			b := build.Read()
 			opts.Build = api.Build{Version: b.Version, Commit: b.Commit, Date: b.Date, Go: b.Go, Platform: b.Platform}
 			opts.EmbeddedEtcd = p.Embedded
 			opts.Insecure = common.Insecure
-			return app.New(p.Config, transformers, p.Store, opts, p.Log).Run(cmd.Context())
+			if len(deployments) == 1 {
+				return app.New(p.Config, deployments[0].Registry, p.Store, opts, p.Log).Run(cmd.Context())
+			}
+			fleet, err := app.NewFleet(deployments, p.Store, opts, p.Log)
+			if err != nil {
+				return exit.With(exit.Usage, err)
+			}
+			return fleet.Run(cmd.Context())
 		},
 	}
-	common.Register(cmd.Flags())
+	common.RegisterSeveral(cmd.Flags())
 	cmd.Flags().BoolVar(&common.EmbeddedEtcd, "embedded-etcd", false, "run etcd in this process, with its data in dataDir; local processes find it there")
 	cmd.Flags().StringVar(&opts.APIListen, "api-listen", "", "address of the Deployment API (default: api.listen of the configuration)")
 	cmd.Flags().StringVar(&opts.AppsListen, "applications-listen", "", "address of the calls of the Deployment API that applications need (default: api.applications)")

@@ -33,6 +33,8 @@ type Config struct {
 	// Seen is the horizon of earlier Namespaces for the same database in this process, with another
 	// login. Nil starts a new one.
 	Seen *Horizon
+	// Clients shares the connections with other namespaces. Nil: this one has its own.
+	Clients *Clients
 }
 
 // selectTimeout bounds the wait for a usable server. A failover takes about 10 s with default
@@ -62,7 +64,8 @@ type Conn struct {
 	left     *leftOpen // shared by connections of one client
 	Seen     *Horizon  // likewise
 	conns    *connections
-	mongos   atomic.Pointer[bool] // IsMongos; nil: no server has answered yet
+	leave    func(context.Context) error // of Config.Clients; nil: disconnect
+	mongos   atomic.Pointer[bool]        // IsMongos; nil: no server has answered yet
 
 	sides sideCollections
 	Pulse pulse
@@ -101,7 +104,7 @@ func Open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Conn,
 	// Set these after the connection string: its concerns and preferences must not weaken
 	// acknowledgements or reads.
 	opts.SetAppName(cfg.AppName).
-		SetMaxPoolSize(uint64(max(cfg.PoolSize, 2))).
+		SetMaxPoolSize(cfg.Clients.pool(max(cfg.PoolSize, 2))).
 		SetServerSelectionTimeout(selectTimeout).
 		SetWriteConcern(writeconcern.Majority()).
 		SetReadConcern(readconcern.Majority()).
@@ -115,24 +118,27 @@ func Open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Conn,
 	if opts.HeartbeatInterval == nil {
 		opts.SetHeartbeatInterval(heartbeatEvery)
 	}
-	conns := newConnections(dialer)
-	opts.SetDialer(conns).SetMonitor(conns.monitor())
-	client, err := mongo.Connect(opts)
+	s, leave, err := cfg.Clients.join(cfg, func() (*shared, error) {
+		conns := newConnections(dialer)
+		opts.SetDialer(conns).SetMonitor(conns.monitor())
+		client, err := mongo.Connect(opts)
+		return &shared{client: client, conns: conns, left: new(leftOpen)}, err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("open mongodb: %w", redactError(cfg.URI, err))
 	}
-	n := New(client, cfg.Database, locationOf(opts.Hosts, cfg.Database), cfg.Log)
-	n.App, n.Quiet, n.conns = cfg.AppName, cfg.Quiet, conns
+	n := New(s.client, cfg.Database, locationOf(opts.Hosts, cfg.Database), cfg.Log)
+	n.App, n.Quiet, n.conns, n.left, n.leave = cfg.AppName, cfg.Quiet, s.conns, s.left, leave
 	if cfg.Seen != nil {
 		n.Seen = cfg.Seen
 	}
 	// Fail now rather than at the first command of a caller.
-	if err := client.Ping(ctx, readpref.Primary()); err != nil {
+	if err := s.client.Ping(ctx, readpref.Primary()); err != nil {
 		closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), CloseTimeout)
 		defer cancel()
 		return nil, errors.Join(
 			fmt.Errorf("open %s: %w", n.location, AsUnavailable(err, redactError(cfg.URI, n.OneLine(err)))),
-			client.Disconnect(closeCtx))
+			leave(closeCtx))
 	}
 	// So that it is known while no server answers. Without an answer it is asked again.
 	_, _ = n.IsMongos(ctx)
@@ -159,9 +165,14 @@ func (n *Conn) AsQuiet() *Conn {
 // CloseTimeout bounds the wait of clean-up for connections in use.
 const CloseTimeout = 5 * time.Second
 
-// Close closes all connections. Streams of the namespace fail afterwards.
+// Close closes all connections, or leaves them to the other namespaces of Config.Clients. The caller
+// ends the streams of the namespace first, or they fail.
 func (n *Conn) Close(ctx context.Context) error {
-	if err := n.Mongo.Disconnect(ctx); err != nil {
+	leave := n.Mongo.Disconnect
+	if n.leave != nil {
+		leave = n.leave
+	}
+	if err := leave(ctx); err != nil {
 		return fmt.Errorf("close %s: %w", n.location, err)
 	}
 	return nil

@@ -1,0 +1,128 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"dbcontroller.dev/config"
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/control/deployment/api"
+	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/coord/memcoord"
+	"dbcontroller.dev/internal/engine/collections"
+	"dbcontroller.dev/internal/program/adminport"
+	"dbcontroller.dev/internal/program/databases"
+	"dbcontroller.dev/transform"
+)
+
+// Deployment is the configuration of one deployment of a Fleet, with the transformers of its service.
+type Deployment struct {
+	Config   config.Config
+	Registry *transform.Registry
+	Carry    collections.Carries
+}
+
+// Fleet runs the controllers of several deployments in one process. They share the listeners, the
+// connection to etcd, and the connections to each MongoDB with one connection string. A deployment
+// that fails is started again, and does not affect the others.
+type Fleet struct {
+	cfg     config.Config // of the first deployment; the sections of the process are equal in all
+	opts    Options
+	store   coord.Store
+	service *api.Several
+	members []*member
+	log     *zap.Logger
+}
+
+// NewFleet returns the fleet of at least one deployment. Each pair of configurations satisfies
+// config.Config.SharesProcess. It returns the error of the first configuration that cannot be used, and
+// starts nothing.
+func NewFleet(deployments []Deployment, store coord.Store, opts Options, log *zap.Logger) (*Fleet, error) {
+	f := &Fleet{cfg: deployments[0].Config, store: store, log: log.With(zap.String("controller", opts.ID))}
+	opts.APIListen = cmp.Or(opts.APIListen, f.cfg.API)
+	opts.OperatorListen = cmp.Or(opts.OperatorListen, f.cfg.Operator)
+	opts.AppsListen = cmp.Or(opts.AppsListen, f.cfg.Applications)
+	opts.Aside = func() coord.Store { return memcoord.New() }
+	opts.Rollouts = deployment.New(store, f.cfg.Deployment, deployment.Config{Log: log}).Rollouts()
+	f.opts = opts
+	configs := make([]config.Config, len(deployments))
+	for i, d := range deployments {
+		configs[i] = d.Config
+	}
+	clients := databases.ClientsOf(configs...)
+	services := make([]*api.Service, 0, len(deployments))
+	for _, d := range deployments {
+		set := settings(d.Config, opts.EmbeddedEtcd, log)
+		var err error
+		if set.Hooks, err = hooksOf(d.Config); err == nil {
+			set.RolloutChecks, err = checksOf(d.Config)
+		}
+		if err != nil {
+			return nil, err
+		}
+		m := &member{fleet: f, settings: set, registry: d.Registry, options: opts.Options, backend: backend{d.Config, clients, log}}
+		m.options.Carry = d.Carry
+		m.log = f.log.With(zap.String("deployment", d.Config.Deployment))
+		m.down = api.New(store, deployment.New(store, d.Config.Deployment, deployment.Config{Log: log}), api.Config{
+			Waits: m.waits, Starting: m.starting, RolloutChecks: slices.Collect(maps.Keys(set.RolloutChecks)), Build: opts.Build, Log: log,
+		})
+		f.members, services = append(f.members, m), append(services, m.down)
+	}
+	f.service = api.NewSeveral(services...)
+	return f, nil
+}
+
+// Run works until ctx ends, and then returns nil. It returns an error if a listener fails. A failed
+// deployment is only retried.
+func (f *Fleet) Run(ctx context.Context) error {
+	var metrics []prometheus.Collector
+	for _, m := range f.members {
+		metrics = append(metrics, m)
+	}
+	d, err := open(f.cfg, f.opts, adminport.Content{Ready: f.Ready, Metrics: metrics}, f.log)
+	if err != nil {
+		return err
+	}
+	defer d.close() // their servers may have closed them already
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return d.Run(ctx) })
+	g.Go(func() error {
+		return d.serve(ctx, func(opts ...connect.HandlerOption) (string, http.Handler) {
+			return api.NewHandlerOf(f.service, opts...)
+		})
+	})
+	for _, m := range f.members {
+		g.Go(func() error { return m.down.Run(ctx) })
+		g.Go(func() error { return m.run(ctx, d) })
+	}
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// Ready returns nil while a deployment works. One that does not must not keep clients of the others
+// away; its metric dbcontroller_controller_ready is 0.
+func (f *Fleet) Ready() error {
+	var first error
+	for _, m := range f.members {
+		err := m.ready()
+		if err == nil {
+			return nil
+		}
+		if first == nil {
+			first = fmt.Errorf("none of %d deployments works; %s: %w", len(f.members), m.settings.Deployment, err)
+		}
+	}
+	return first
+}

@@ -8,6 +8,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"dbcontroller.dev/internal/proxy/message"
 )
 
 // A proxy that ends hands its clients over to the other proxies. It does what a mongos does that shuts down: its
@@ -151,6 +153,34 @@ func (p *Proxy) awaitChange(ctx context.Context, c command) {
 	case <-ctx.Done():
 	case <-wait.C:
 	}
+}
+
+// streams reports whether further replies follow the reply to a hello without a request, one after each wait or change.
+// Drivers that ask for that take an end without an error for a failure of the server.
+func (p *Proxy) streams(c command, reply bsoncore.Document) bool {
+	if !isHello(c) || c.msg.Flags&message.ExhaustAllowed == 0 || !succeeded(reply) || p.closing.Err() != nil {
+		return false
+	}
+	_, err := c.msg.Body.LookupErr("topologyVersion", "processId")
+	return err == nil && number(c.msg.Body, "maxAwaitTimeMS") > 0
+}
+
+// known returns a hello that knows the present state.
+func (d *departure) known(c command) (command, error) {
+	body, err := without(c.msg.Body, "topologyVersion")
+	if err != nil {
+		return c, err
+	}
+	elems, err := body.Elements()
+	if err != nil {
+		return c, err
+	}
+	b := bsoncore.NewDocumentBuilder()
+	for _, e := range elems {
+		b.AppendValue(e.Key(), e.Value())
+	}
+	c.msg.Body = d.topologyVersion(b).Build()
+	return c, nil
 }
 
 // topologyVersion appends the number of the proxy's state.

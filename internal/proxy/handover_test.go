@@ -2,9 +2,13 @@ package proxy
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"dbcontroller.dev/internal/proxy/message"
 )
 
 // stateOf is the state of a proxy in the reply to a hello.
@@ -111,6 +115,57 @@ func TestHelloWaits(t *testing.T) {
 			t.Errorf("%s: %s", name, json(t, got))
 		}
 	}
+}
+
+// TestHelloStreams: a driver that allows it gets one reply after another to a hello, and the end of the proxy as the
+// last one.
+func TestHelloStreams(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{proxies: 2})
+	p := w.proxies[0]
+	state := stateOf(t, w.call(0, hello))
+	for name, known := range map[string]bsoncore.Document{"this state": state, "of another process": stateOf(t, w.call(1, hello))} {
+		conn := dial(t, w.addresses[0])
+		body := fmt.Sprintf(`{"hello":1,"maxAwaitTimeMS":1,"topologyVersion":%s,"$db":"admin"}`, json(t, known))
+		if _, err := conn.Write(message.Message{ID: 1, Flags: message.ExhaustAllowed, Body: doc(t, body)}.Append(nil)); err != nil {
+			t.Fatal(err)
+		}
+		before := int32(1)
+		for i := range 3 {
+			m := next(t, conn)
+			if !succeeded(m.Body) || m.Flags&message.MoreToCome == 0 || m.ReplyTo != before {
+				t.Fatalf("%s: reply %d is %+v, want one of several to message %d", name, i, m, before)
+			}
+			before = m.ID
+		}
+	}
+	conn := dial(t, w.addresses[0])
+	if _, err := conn.Write(message.Message{ID: 1, Flags: message.ExhaustAllowed, Body: doc(t, waitingHello(t, state))}.Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	p.HandOver(t.Context())
+	m := next(t, conn)
+	if wants(t, m.Body, codeShutdown); m.Flags&message.MoreToCome != 0 {
+		t.Error("further replies follow an error")
+	}
+}
+
+// next reads a message of a proxy.
+func next(t *testing.T, conn net.Conn) message.Message {
+	t.Helper()
+	h, rest, err := message.ReadHeader(conn, message.MaxMessage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, rest)
+	if _, err := io.ReadFull(conn, b); err != nil {
+		t.Fatal(err)
+	}
+	m, err := message.Decode(h, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
 }
 
 // TestHoldOutlastsTheProxy: a switch holds a write until the proxy ends. The client hears that nothing was written,

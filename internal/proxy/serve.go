@@ -182,12 +182,31 @@ func (p *Proxy) answer(ctx context.Context, cl *peer, m incoming) bool {
 	}
 	// Give back the request's memory first, so that commands never wait for each other's.
 	m.done()
-	done, err := p.reserve(ctx, len(reply))
+	out := message.Message{ID: p.requests.Add(1), ReplyTo: m.ID, Query: m.Query, Body: reply}
+	for p.streams(c, reply) {
+		out.Flags = message.MoreToCome
+		if !p.deliver(ctx, cl, out) {
+			return false
+		}
+		if c, err = p.departure.known(c); err != nil {
+			return false
+		}
+		if reply = p.safely(ctx, cl, c); reply == nil || ctx.Err() != nil {
+			return false
+		}
+		out = message.Message{ID: p.requests.Add(1), ReplyTo: out.ID, Body: reply}
+	}
+	return p.deliver(ctx, cl, out)
+}
+
+// deliver writes a reply. It returns false if the connection is of no further use.
+func (p *Proxy) deliver(ctx context.Context, cl *peer, out message.Message) bool {
+	done, err := p.reserve(ctx, len(out.Body))
 	if err != nil {
 		return false
 	}
 	defer done()
-	return write(cl.conn, message.Message{ID: p.requests.Add(1), ReplyTo: m.ID, Query: m.Query, Body: reply}) == nil
+	return write(cl.conn, out) == nil
 }
 
 // write sends a reply in pieces. Only the first one is copied.

@@ -27,6 +27,7 @@ const (
 const (
 	ChecksumPresent = uint32(wiremessage.ChecksumPresent)
 	MoreToCome      = uint32(wiremessage.MoreToCome)
+	ExhaustAllowed  = uint32(wiremessage.ExhaustAllowed)
 )
 
 // opQuery is the operation before OP_MSG.

@@ -125,11 +125,27 @@ func (a *App) Epoch() int64 {
 // open, and whether writes are allowed there: while they are held, open is false. The answer is not
 // older than the call, so a caller that compares epochs knows whether the data moved before the call.
 func (a *App) Latest(ctx context.Context) (epoch int64, open bool, err error) {
+	now, err := a.Ask(ctx)
+	return now.Epoch, now.Open, err
+}
+
+// Answer is the answer of a controller about the place of the data.
+type Answer struct {
+	Epoch int64 // of the version that is open
+	Open  bool  // writes are allowed there
+	// Kept means that a switch keeps all that was written at this version before the question: writes are allowed, or
+	// they are held and no fence is announced yet. False with older controllers while writes are held.
+	Kept bool
+}
+
+// Ask is Latest with everything that a controller reports.
+func (a *App) Ask(ctx context.Context) (Answer, error) {
 	loc, err := a.ask(ctx)
 	if err != nil {
-		return 0, false, fmt.Errorf("ask where the data is: %w", err)
+		return Answer{}, fmt.Errorf("ask where the data is: %w", err)
 	}
-	return loc.GetEpoch(), loc.GetState() == pb.Location_OPEN, nil
+	open := loc.GetState() == pb.Location_OPEN
+	return Answer{Epoch: loc.GetEpoch(), Open: open, Kept: open || loc.GetUnfenced()}, nil
 }
 
 // Heard returns when a controller last answered; zero: not yet. Controllers answer every few seconds

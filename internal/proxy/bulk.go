@@ -37,7 +37,7 @@ func (p *Proxy) bulk(ctx context.Context, c command) bsoncore.Document {
 	}
 	var reply bsoncore.Document
 	var made place
-	torn := false
+	torn, doubt := false, false // as in write
 	waits, cancel := p.limited(c)
 	defer cancel()
 	err = d.write(waits, func(ctx context.Context, at place) error {
@@ -90,6 +90,7 @@ func (p *Proxy) bulk(ctx context.Context, c command) bsoncore.Document {
 			torn = true
 			return again
 		}
+		doubt = succeeded(got) && at.weak && !p.lasts(ctx, d, at)
 		return nil
 	})
 	switch {
@@ -101,7 +102,7 @@ func (p *Proxy) bulk(ctx context.Context, c command) bsoncore.Document {
 		return failure(codeTimeLimit, "operation exceeded time limit: "+err.Error())
 	case err != nil:
 		return newBatch(c).failed(err)
-	case succeeded(reply) && made.weak && !p.stayed(ctx, d, made):
+	case doubt && !p.stayed(ctx, d, made):
 		return unknown("the data moved meanwhile, and its former place lets such a write pass")
 	}
 	return reply

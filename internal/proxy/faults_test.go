@@ -87,7 +87,7 @@ func TestFaults(t *testing.T) {
 	}
 
 	// A question to the controllers.
-	if _, _, err := p.ask(t.Context(), &deployed{}); err == nil {
+	if _, err := p.ask(t.Context(), &deployed{}); err == nil {
 		t.Error("a question without controllers has an answer")
 	}
 	if got := faults(); got != 3 {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"dbcontroller.dev/appclient"
 )
 
 // latest asks the controllers where the data is, for many callers at once. A caller needs an answer that
@@ -15,13 +17,12 @@ type latest struct {
 
 type question struct {
 	answered chan struct{} // closed when the fields below are set
-	epoch    int64
-	open     bool
+	answer   appclient.Answer
 	err      error
 }
 
-// ask returns the epoch of the version that is open, and whether writes are allowed there.
-func (p *Proxy) ask(ctx context.Context, d *deployed) (epoch int64, open bool, err error) {
+// ask asks the controllers.
+func (p *Proxy) ask(ctx context.Context, d *deployed) (appclient.Answer, error) {
 	l := &d.latest
 	l.mu.Lock()
 	q := l.after
@@ -37,9 +38,9 @@ func (p *Proxy) ask(ctx context.Context, d *deployed) (epoch int64, open bool, e
 	l.mu.Unlock()
 	select {
 	case <-q.answered:
-		return q.epoch, q.open, q.err
+		return q.answer, q.err
 	case <-ctx.Done():
-		return 0, false, ctx.Err()
+		return appclient.Answer{}, ctx.Err()
 	}
 }
 
@@ -50,7 +51,7 @@ func (p *Proxy) answerAll(d *deployed) {
 	q := l.asking
 	l.mu.Unlock()
 	for q != nil {
-		if err := p.faults.run("a question to controllers", func() { q.epoch, q.open, q.err = d.app.Latest(p.life) }); err != nil {
+		if err := p.faults.run("a question to controllers", func() { q.answer, q.err = d.app.Ask(p.life) }); err != nil {
 			q.err = err
 		}
 		close(q.answered)
@@ -61,11 +62,21 @@ func (p *Proxy) answerAll(d *deployed) {
 	}
 }
 
+// lasts reports whether a switch keeps a write that passed a weak fence, or that may have passed one. Such a fence lets
+// deletes pass, also after the last change was carried over, and the reverse sync then undoes them. The caller asks
+// while the write counts as one in flight: no fence comes before controllers have waited for it, so that an answer
+// without a doubt comes from the hold already. false: it is not known yet.
+func (p *Proxy) lasts(ctx context.Context, d *deployed, at place) bool {
+	ctx, cancel := context.WithTimeout(ctx, askedTimeout)
+	defer cancel()
+	now, err := p.ask(ctx, d)
+	return err == nil && now.Kept && now.Epoch == at.epoch
+}
+
 // settleTimeout bounds the wait for the end of a switch after a write that its fence may have let pass.
 const settleTimeout = 10 * time.Second
 
-// stayed reports whether a write that passed a weak fence counts. Such a fence lets deletes pass, also
-// after the last change was carried over, and the reverse sync then undoes them. The write counts if the
+// stayed is lasts for a write that is in flight no longer. It waits for the end of a switch. The write counts if the
 // data is still there: no fence comes before controllers announce it.
 func (p *Proxy) stayed(ctx context.Context, d *deployed, at place) bool {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
@@ -73,9 +84,9 @@ func (p *Proxy) stayed(ctx context.Context, d *deployed, at place) bool {
 	for {
 		// Take the channel first, so that no change after the answer is missed.
 		_, changed := d.app.Holding()
-		epoch, open, err := p.ask(ctx, d)
-		if err == nil && open {
-			return epoch == at.epoch
+		now, err := p.ask(ctx, d)
+		if err == nil && now.Kept {
+			return now.Epoch == at.epoch
 		}
 		retry := time.NewTimer(settleRetry)
 		select {
@@ -100,9 +111,9 @@ func (p *Proxy) current(ctx context.Context, d *deployed, at place) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askedTimeout)
 	defer cancel()
-	epoch, open, err := p.ask(ctx, d)
+	now, err := p.ask(ctx, d)
 	// Without controllers the proxy goes on at the last known place.
-	return err != nil || !open || epoch == at.epoch
+	return err != nil || !now.Open || now.Epoch == at.epoch
 }
 
 // askedTimeout bounds the question after a read. Without an answer the read has the one of the database.
@@ -112,6 +123,6 @@ const askedTimeout = 2 * time.Second
 func (p *Proxy) moving(ctx context.Context, d *deployed, at place) bool {
 	ctx, cancel := context.WithTimeout(ctx, askedTimeout)
 	defer cancel()
-	epoch, open, err := p.ask(ctx, d)
-	return err == nil && (!open || epoch != at.epoch)
+	now, err := p.ask(ctx, d)
+	return err == nil && (!now.Open || now.Epoch != at.epoch)
 }

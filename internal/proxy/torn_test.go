@@ -5,6 +5,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/proxy/message"
 )
 
@@ -122,9 +123,14 @@ func TestLateWrites(t *testing.T) {
 		"an update that finds nothing":      {class: "validator", command: `{"update":"orders","updates":[{"q":{"_id":1},"u":{"$set":{"a":1}}}],` + session + `}`, reply: `{"n":0,"nModified":0,"ok":1.0}`, then: moves},
 		"a drop, at any fence":              {class: fenceView, command: `{"drop":"orders",` + session + `}`, reply: `{"ok":1.0}`, then: moves},
 		"a fence that refuses deletes, too": {class: fenceView, command: deletes, reply: deleted, then: moves, stays: true},
-		"no switch":                         {class: "validator", command: deletes, reply: deleted, then: func(*world) {}, stays: true},
-		"an abort":                          {class: "validator", command: deletes, reply: deleted, then: func(w *world) { w.hold("v1", 1); w.open("v1", 1) }, stays: true},
-		"an update":                         {class: "validator", command: `{"update":"orders","updates":[{"q":{"_id":1},"u":{"$set":{"a":1}}}],` + session + `}`, reply: `{"n":1,"nModified":1,"ok":1.0}`, then: moves, stays: true},
+		"before the fence": {class: "validator", command: deletes, reply: deleted, then: func(w *world) {
+			held := w.place("v1", 1, pb.Location_HOLD)
+			held.Unfenced = true
+			w.controllers.set(held)
+		}, stays: true},
+		"no switch": {class: "validator", command: deletes, reply: deleted, then: func(*world) {}, stays: true},
+		"an abort":  {class: "validator", command: deletes, reply: deleted, then: func(w *world) { w.hold("v1", 1); w.open("v1", 1) }, stays: true},
+		"an update": {class: "validator", command: `{"update":"orders","updates":[{"q":{"_id":1},"u":{"$set":{"a":1}}}],` + session + `}`, reply: `{"n":1,"nModified":1,"ok":1.0}`, then: moves, stays: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -195,8 +195,9 @@ func (p *Proxy) transact(ctx context.Context, c command) bsoncore.Document {
 	}
 	switch {
 	case ends:
+		doubt := c.verb == "commitTransaction" && succeeded(reply) && t.late && !p.lasts(ctx, t.deployed, t.at)
 		t.finish()
-		if c.verb == "commitTransaction" && succeeded(reply) && t.late && !p.stayed(ctx, t.deployed, t.at) {
+		if doubt && !p.stayed(ctx, t.deployed, t.at) {
 			return unknown("the data moved meanwhile, and its former place lets such a transaction pass")
 		}
 	// The server has ended it. The driver may send its abort to another proxy, or not at all.

@@ -18,6 +18,7 @@ func (p *Proxy) write(ctx context.Context, d *deployed, c command) bsoncore.Docu
 	rest := newBatch(c)
 	var reply bsoncore.Document
 	var made place // of the last part
+	doubt := false // a switch may leave it behind
 	waits, cancel := p.limited(c)
 	defer cancel()
 	err := d.write(waits, func(ctx context.Context, at place) error {
@@ -60,6 +61,8 @@ func (p *Proxy) write(ctx context.Context, d *deployed, c command) bsoncore.Docu
 			rest.torn = rest.torn || at.weak && c.passes(got)
 			return again
 		}
+		// A late drop meets the view of a fence, and drops that.
+		doubt = succeeded(reply) && (c.verb == "drop" || at.weak && c.passes(reply)) && !p.lasts(ctx, d, at)
 		return nil
 	})
 	switch {
@@ -69,8 +72,7 @@ func (p *Proxy) write(ctx context.Context, d *deployed, c command) bsoncore.Docu
 		return failure(codeTimeLimit, "operation exceeded time limit: "+err.Error())
 	case err != nil:
 		return rest.failed(err)
-	// A late drop meets the view of a fence, and drops that.
-	case succeeded(reply) && (c.verb == "drop" || made.weak && c.passes(reply)) && !p.stayed(ctx, d, made):
+	case doubt && !p.stayed(ctx, d, made):
 		return unknown("the data moved meanwhile, and its former place lets such a write pass")
 	}
 	return reply

@@ -6782,7 +6782,10 @@ type Location struct {
 	Deployment string `protobuf:"bytes,10,opt,name=deployment,proto3" json:"deployment,omitempty"`
 	// Of two locations that with the higher epoch is newer, and within one that with the higher
 	// revision: an etcd that was lost, and whose record was recovered, counts revisions anew.
-	Epoch         int64 `protobuf:"varint,11,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Epoch int64 `protobuf:"varint,11,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// In HOLD: no fence of this attempt was announced before the answer. So a switch keeps what was written before it.
+	// False in the answers of older controllers.
+	Unfenced      bool `protobuf:"varint,12,opt,name=unfenced,proto3" json:"unfenced,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6892,6 +6895,13 @@ func (x *Location) GetEpoch() int64 {
 		return x.Epoch
 	}
 	return 0
+}
+
+func (x *Location) GetUnfenced() bool {
+	if x != nil {
+		return x.Unfenced
+	}
+	return false
 }
 
 type KindLocation struct {
@@ -8519,7 +8529,7 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\rwait_revision\x18\x02 \x01(\x03R\fwaitRevision\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\x03 \x01(\x05R\ttimeoutMs\x12\x1b\n" +
-	"\tclient_id\x18\x04 \x01(\tR\bclientId\"\x9b\x03\n" +
+	"\tclient_id\x18\x04 \x01(\tR\bclientId\"\xb7\x03\n" +
 	"\bLocation\x125\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1f.dbcontroller.v1.Location.StateR\x05state\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1a\n" +
@@ -8535,7 +8545,8 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"deployment\x18\n" +
 	" \x01(\tR\n" +
 	"deployment\x12\x14\n" +
-	"\x05epoch\x18\v \x01(\x03R\x05epoch\"2\n" +
+	"\x05epoch\x18\v \x01(\x03R\x05epoch\x12\x1a\n" +
+	"\bunfenced\x18\f \x01(\bR\bunfenced\"2\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04OPEN\x10\x01\x12\b\n" +

@@ -100,6 +100,27 @@ func TestLocationWhileASourceIsLeft(t *testing.T) {
 	}
 }
 
+// TestLocationBeforeTheFence: until the fences are announced, a switch keeps what was written.
+func TestLocationBeforeTheFence(t *testing.T) {
+	t.Parallel()
+	for step, unfenced := range map[upgradestate.Step]bool{
+		upgradestate.StepHold: true, upgradestate.StepFence: false, upgradestate.StepDrain: false,
+		upgradestate.StepSealTarget: false, upgradestate.StepSealSource: false, upgradestate.StepAbort: false,
+	} {
+		at := status.Location(upgradestate.Deployment{
+			CurrentVersion: "v1", Namespaces: []upgradestate.Namespace{{Version: "v1", Location: "mongo:one"}},
+			Upgrade: &upgradestate.Upgrade{ID: "u1", TargetVersion: "v2", State: upgradestate.Switching, Step: step, Attempt: 1},
+		})
+		if at.State != pb.Location_HOLD || at.Unfenced != unfenced {
+			t.Errorf("in step %s: %v", step, at)
+		}
+	}
+	steady := status.Location(upgradestate.Deployment{CurrentVersion: "v1", Namespaces: []upgradestate.Namespace{{Version: "v1", Location: "mongo:one"}}})
+	if steady.Unfenced {
+		t.Errorf("without a switch: %v", steady)
+	}
+}
+
 // TestLocationIdentifiesCollections: clients recognize by it the cluster that they reach. A kind
 // that has no collection yet has no identity.
 func TestLocationIdentifiesCollections(t *testing.T) {

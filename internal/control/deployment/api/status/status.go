@@ -201,6 +201,7 @@ func Location(r upgradestate.Deployment) *pb.Location {
 	}
 	if switching {
 		out.State, out.UpgradeId, out.Attempt = pb.Location_HOLD, u.ID, int64(u.Attempt)
+		out.Unfenced = u.Step == upgradestate.StepHold // the next step announces the fences
 	}
 	for _, k := range ns.Kinds {
 		kind := &pb.KindLocation{Kind: k.Kind, Database: database, Collection: k.Physical, Fixed: k.Fixed, Id: k.ID, Fence: k.Fence}

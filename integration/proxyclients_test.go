@@ -20,7 +20,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"dbcontroller.dev/integration/localmongo"
+	"dbcontroller.dev/integration/localmongo/mongotest"
 	"dbcontroller.dev/integration/subprocess"
+	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -45,7 +47,8 @@ type unmodifiedPart struct {
 	Accounts int    `json:"accounts"` // with the _id 0 and up, between which transactions move money
 	Records  int    `json:"records"`
 	Scan     int    `json:"scan"` // steps from one cursor over all records to the next
-	// Killed: proxies are killed. A cursor then ends as behind a router that is lost, and the client reads again.
+	// Killed: proxies are lost now and then. A cursor then ends as behind a router that is lost, and the client reads
+	// again.
 	Killed bool `json:"killed"`
 }
 
@@ -195,31 +198,49 @@ func TestUnmodifiedClients(t *testing.T) { //nolint:paralleltest // each one nee
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			own := start(ctx, t, localmongo.Options{Own: true}).URI()
+			var cluster *mongotest.Cluster
+			own := ""
+			if name == "sharded" {
+				cluster = mongotest.Sharded(t)
+				own = cluster.URI()
+			} else {
+				own = start(ctx, t, localmongo.Options{Own: true}).URI()
+			}
 			uris := map[string]string{"v1": own, "v2": own}
 			switch name {
-			case "one":
-			case "two", "killed":
+			case "one", "sharded":
+			case "two", "killed", "restarted", "cut":
 				uris["v2"] = start(ctx, t, localmongo.Options{Own: true}).URI()
 			default:
-				t.Fatalf("%s=%s: want one (cluster), two or killed", clientsVariable, name)
+				t.Fatalf("%s=%s: want one (cluster), two, killed, restarted, cut or sharded", clientsVariable, name)
 			}
-			thereAndBackTwice(ctx, t, uris, name == "killed")
+			thereAndBackTwice(ctx, t, name, uris, cluster)
 		})
 	}
 }
 
-// thereAndBackTwice runs one case. With killed it kills one proxy in each switch to v2, and the other one after each
-// switch.
-func thereAndBackTwice(ctx context.Context, t *testing.T, uris map[string]string, killed bool) {
+// thereAndBackTwice runs one case. In the cases killed and restarted it ends one proxy in each switch to v2, and the
+// other one after each switch. In the case cut the replies of the proxies break off now and then.
+func thereAndBackTwice(ctx context.Context, t *testing.T, name string, uris map[string]string, cluster *mongotest.Cluster) {
 	t.Helper()
+	lost := name == "killed" || name == "restarted" || name == "cut" // routers, now and then
 	names := []string{"accounts", "entries", "records", "restored"}
 	kinds := ""
 	for _, name := range names {
 		kinds += fmt.Sprintf("- {from: %s, to: %s, lens: packages.yaml}\n", name, name)
 	}
-	s := newSystem(ctx, t, settings{service: "shop", lens: "lens: 1\noperations: []\n", kinds: "\n" + kinds, uris: uris})
+	setup := settings{service: "shop", lens: "lens: 1\noperations: []\n", kinds: "\n" + kinds, uris: uris}
+	if cluster != nil {
+		setup.toSwitch = "{deadline: 30s, maxLag: 5s}"
+	}
+	s := newSystem(ctx, t, setup)
 	for _, name := range names {
+		// Not accounts: it has a unique index.
+		if cluster != nil && (name == "entries" || name == "records") {
+			cluster.ShardHashed(t, s.db["v1"].Name(), name)
+			cluster.ShardHashed(t, s.db["v2"].Name(), record.PhysicalName(name, 1))
+			continue
+		}
 		if err := s.db["v1"].CreateCollection(ctx, name); err != nil {
 			t.Fatal(err)
 		}
@@ -239,21 +260,38 @@ func thereAndBackTwice(ctx context.Context, t *testing.T, uris map[string]string
 	for i := range proxies {
 		proxies[i] = s.proxyProcess(ctx, addresses[i], apis, names...)
 	}
-	// kill kills a proxy, and starts another one at its address.
-	kill := func(i int) {
-		if killed {
+	// end ends a proxy, and starts another one at its address.
+	end := func(i int) {
+		switch name {
+		case "killed":
 			proxies[i].kill()
-			proxies[i] = s.proxyProcess(ctx, addresses[i], apis, names...)
+		case "restarted":
+			if code := proxies[i].terminate(proxyEnds); code != 0 {
+				t.Errorf("proxy %d ended with %d after SIGTERM", i, code)
+			}
+		default:
+			return
 		}
+		proxies[i] = s.proxyProcess(ctx, addresses[i], apis, names...)
 	}
-	uri := "mongodb://" + strings.Join(addresses, ",") + "/"
-	client, err := mongo.Connect(options.Client().ApplyURI(uri))
+	parameters := ""
+	if cluster != nil {
+		parameters = "?retryWrites=false" // the page of the proxy says so
+	}
+	client, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + strings.Join(addresses, ",") + "/" + parameters))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Disconnect(context.WithoutCancel(ctx)) //nolint:errcheck // the test ends
+	cuts := &cuts{}
+	if name == "cut" {
+		for i := range addresses {
+			addresses[i] = cuts.before(ctx, t, addresses[i])
+		}
+	}
+	uri := "mongodb://" + strings.Join(addresses, ",") + "/" + parameters
 	part := unmodifiedPart{
-		URI: uri, Database: s.db["v1"].Name(), Workers: clientWorkers, Accounts: clientAccounts, Records: clientRecords, Scan: 5, Killed: killed,
+		URI: uri, Database: s.db["v1"].Name(), Workers: clientWorkers, Accounts: clientAccounts, Records: clientRecords, Scan: 5, Killed: lost,
 	}
 	db := client.Database(part.Database)
 	fillForClients(ctx, t, db)
@@ -271,7 +309,7 @@ func thereAndBackTwice(ctx context.Context, t *testing.T, uris map[string]string
 	}
 	add("go", func(u *unmodified, part unmodifiedPart) func() { return u.runGo(ctx, part) })
 	dumps := &dumps{stop: func() {}}
-	if !killed { // they do not try again
+	if !lost { // they do not try again
 		dumps = startDumps(ctx, t, uri, part.Database)
 	}
 	stop := sync.OnceFunc(func() {
@@ -295,13 +333,14 @@ func thereAndBackTwice(ctx context.Context, t *testing.T, uris map[string]string
 		}
 	}
 	goesOn("at the start")
+	cuts.on.Store(true)
 	for _, version := range []string{"v2", "v1", "v2", "v1"} {
 		s.beginTo(ctx, version)
 		s.await(ctx, "the switch to "+version, func(d upgradestate.Deployment) bool {
 			return d.CurrentVersion == version || d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching
 		})
 		if version == "v2" {
-			kill(0)
+			end(0)
 		}
 		s.await(ctx, "the flip to "+version, flipped(version))
 		d, err := s.record.Get(ctx)
@@ -319,10 +358,16 @@ func thereAndBackTwice(ctx context.Context, t *testing.T, uris map[string]string
 		}
 		goesOn("at " + version)
 		// Not sooner: drivers repeat a command once, and it may have met the end of the other proxy.
-		kill(1)
+		end(1)
 		goesOn("with another proxy at " + version)
 	}
+	cuts.on.Store(false) // no client tries its end again
 	stop()
+	if n := cuts.made.Load(); name == "cut" && n == 0 {
+		t.Error("no reply was cut")
+	} else if n > 0 {
+		t.Logf("%d replies were cut", n)
+	}
 	for _, u := range clients {
 		t.Logf("%s: %d steps, %d cursors ended with a proxy", u.name, u.steps.Load(), u.again.Load())
 		u.check(ctx, t, db)

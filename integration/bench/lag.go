@@ -72,6 +72,14 @@ func following(ctx context.Context, b *bench, _ int) error {
 	return nil
 }
 
+// documents returns the target's collection of kindName.
+func (s *system) documents() *mongo.Collection {
+	d := s.now()
+	ns, _ := d.Namespace("v2")
+	kind, _ := ns.Kind(kindName)
+	return s.to.client.Database(s.target).Collection(kind.Physical)
+}
+
 // samples is the number of records that are written separately, to observe their arrival at the
 // target.
 const samples = 6
@@ -87,7 +95,7 @@ func (s *system) lag(ctx context.Context, app *clients) (lags []float64, rate fl
 	// The reader ends after the last sample has arrived.
 	looking, enough := context.WithCancel(gctx)
 	arrivals := &arrivals{stamps: make([]int64, samples), came: make(chan struct{})}
-	g.Go(func() error { return arrivals.look(looking, s.targets()[0]) })
+	g.Go(func() error { return arrivals.look(looking, s.documents()) })
 	g.Go(func() error {
 		defer enough()
 		var mu sync.Mutex

@@ -37,9 +37,13 @@ func field(path, name string) string {
 	return ""
 }
 
-// peakMemory returns a process's peak resident memory in MB; 0 if the system does not provide it.
-func peakMemory(pid int) float64 {
-	kb, _ := strconv.ParseFloat(strings.TrimSuffix(field("/proc/"+strconv.Itoa(pid)+"/status", "VmHWM"), " kB"), 64)
+// peakMemory returns a process's peak resident memory in MB, and resident its current one; 0 if the
+// system does not provide it.
+func peakMemory(pid int) float64 { return memory(pid, "VmHWM") }
+func resident(pid int) float64   { return memory(pid, "VmRSS") }
+
+func memory(pid int, name string) float64 {
+	kb, _ := strconv.ParseFloat(strings.TrimSuffix(field("/proc/"+strconv.Itoa(pid)+"/status", name), " kB"), 64)
 	return kb / 1024
 }
 

@@ -64,6 +64,14 @@ func main() {
 		}
 		return
 	}
+	if len(os.Args) == 4 && os.Args[1] == relayCommand {
+		late, err := time.ParseDuration(os.Args[3])
+		if err == nil {
+			err = relay(ctx, os.Args[2], late)
+		}
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
 	var o settings
 	flag.IntVar(&o.records, "records", 1_000_000, "records of the main copy")
 	flag.IntVar(&o.others, "others", 200_000, "records of each other copy; managed kinds are copied with half as many again, workloads with half as many")
@@ -87,7 +95,7 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "pattern of names of rows; with it figures are printed, and written only where -out says")
 	flag.StringVar(&o.out, "out", "", "folder for benchmarks.json, benchmarks.md and charts; docs unless -only is given")
 	flag.StringVar(&o.remark, "note", "", "what readers must know before any figure")
-	flag.DurationVar(&o.budget, "budget", 18*time.Minute+30*time.Second, "when to begin nothing more")
+	flag.DurationVar(&o.budget, "budget", 24*time.Minute+30*time.Second, "when to begin nothing more")
 	flag.DurationVar(&o.deadline, "deadline", 2*time.Minute, "of one run of a scenario")
 	render := flag.String("render", "", "measure nothing: write the pages and the charts of benchmarks.json and scale.json in this folder anew")
 	gobench := flag.String("gobench", "", "measure nothing: print the runs of this file as Go benchmarks")

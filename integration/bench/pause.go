@@ -80,11 +80,20 @@ func (b *bench) switchUnderLoad(ctx context.Context, records, switches int) (f f
 	return f, nil
 }
 
+// witness records the writes of clients.
+type witness interface {
+	// expect prepares for a switch and discards earlier writes.
+	expect(to string)
+	// underWay returns the durations in milliseconds of the writes under way between the beginning
+	// of a switch and the first write on the new version.
+	underWay(w window) (millis []float64, err error)
+}
+
 // switchTo makes one switch. It returns the latencies of the writes under way, and the time for
 // which the Deployment record had no place to write, both in milliseconds.
-func (s *system) switchTo(ctx context.Context, to string, serving *serving) (felt []float64, held float64, err error) {
+func (s *system) switchTo(ctx context.Context, to string, clients witness) (felt []float64, held float64, err error) {
 	// Before the switch, so that its first write on the new version is not missed.
-	serving.expect(to)
+	clients.expect(to)
 	// One id for all attempts: a begin whose response was lost is then repeated, not doubled.
 	id := rand.Text()
 	ended, stop := context.WithCancel(ctx)
@@ -109,7 +118,7 @@ func (s *system) switchTo(ctx context.Context, to string, serving *serving) (fel
 			return nil, 0, s.failed(err)
 		}
 		rest(ctx, time.Second) // until the held writes are acknowledged
-		felt, err = serving.underWay(w.begun)
+		felt, err = clients.underWay(w)
 		return felt, w.millis(), err
 	case <-ctx.Done():
 		return nil, 0, s.failed(ctx.Err())

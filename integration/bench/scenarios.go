@@ -14,6 +14,12 @@ func scenarios() []scenario {
 		{name: "lag", rows: []string{"lag.majority.p50", "lag.majority.p99", "lag.w1.p50", "lag.w1.p99", "backlog.single", "backlog.bulk"}, run: following},
 		{name: "catch-up", rows: []string{"catchup.distinct", "catchup.hot"}, run: catchUp},
 		{name: "pause", rows: []string{"pause.p50", "pause.p99"}, run: pauses},
+		{name: "proxy", rows: []string{
+			"proxy.read.p50", "proxy.read.relay", "proxy.read.mongos", "proxy.write.p50", "proxy.write.relay", "proxy.write.mongos",
+			"proxy.clients.read", "proxy.clients.read.relay", "proxy.clients.write", "proxy.clients.write.relay", "proxy.clients.mongos",
+			"proxy.scan", "proxy.scan.relay", "proxy.scan.mongos", "proxy.idle",
+		}, run: proxySpeed},
+		{name: "pause behind proxies", rows: []string{"proxy.pause.p50", "proxy.pause.p99", "proxy.pause.cursors"}, run: proxyPauses},
 		{name: "many kinds", rows: []string{"kinds.switch", "kinds.held"}, run: manyKinds},
 		{name: "store in a server", rows: []string{"store.read.p50", "store.read.p99", "store.read.default.p50", "store.read.default.p99", "store.read.linearizable", "store.write.p50", "store.write.p99"}, run: storeLatency},
 		{name: "data update", rows: []string{"update.rate"}, run: updateInPlace},
@@ -30,6 +36,8 @@ func scenarios() []scenario {
 		{name: "across engines", rows: []string{"engines.out", "engines.back"}, deadline: 3 * time.Minute, run: acrossEngines},
 		{name: "pause over more data", rows: []string{"pause.data"}, deadline: 100 * time.Second, run: pauseOfMore},
 		{name: "a thousand kinds", rows: []string{"kinds.thousand"}, rounds: 1, deadline: 4 * time.Minute, run: thousandKinds},
+		{name: "far target", rows: []string{"far.lag.100", "far.lag.200", "far.split.100", "far.split.200", "far.ready"}, rounds: 1, deadline: 6 * time.Minute, run: farLags},
+		{name: "pause with a far target", rows: []string{"far.pause.100", "far.pause.200"}, rounds: 1, deadline: 6 * time.Minute, run: farPauses},
 		{name: "two shards", rows: []string{"workload.shards"}, run: copySharded},
 	}, peerScenarios()...)
 }

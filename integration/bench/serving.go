@@ -158,27 +158,29 @@ func (sv *serving) timed(due, acked time.Time) {
 	sv.writes = append(sv.writes, timed{due, acked})
 }
 
-// expect prepares for a switch and discards earlier writes.
 func (sv *serving) expect(to string) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	sv.to, sv.first, sv.writes = to, time.Time{}, nil
 }
 
-// underWay returns the durations of writes under way at any moment between the beginning of a
-// switch and the new version's first acknowledgement. They are due before that end, and
-// acknowledged after that beginning.
-func (sv *serving) underWay(begun time.Time) (millis []float64, err error) {
+func (sv *serving) underWay(w window) ([]float64, error) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
 	if sv.first.IsZero() {
 		return nil, errors.New("no write was made on the new version")
 	}
-	for _, w := range sv.writes {
+	return between(sv.writes, w.begun, sv.first), nil
+}
+
+// between returns the durations of the writes under way at any moment between two times. They are
+// due before the end, and acknowledged after the beginning.
+func between(writes []timed, begun, ended time.Time) (millis []float64) {
+	for _, w := range writes {
 		// A write outside of this window did not feel the switch.
-		if !w.due.After(sv.first) && !w.acked.Before(begun) {
+		if !w.due.After(ended) && !w.acked.Before(begun) {
 			millis = append(millis, float64(w.acked.Sub(w.due).Microseconds())/1000)
 		}
 	}
-	return millis, nil
+	return millis
 }

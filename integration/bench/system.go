@@ -47,6 +47,8 @@ type spec struct {
 	// inEtcd has the prefixes of the versions whose records are in etcd, at the endpoint etcd.
 	inEtcd map[string]string
 	etcd   string
+	// far is the time that a request to the target and its reply take on the way; 0: no relay.
+	far time.Duration
 	// inside: the controllers run in this process, over an in-memory coordination store.
 	inside bool
 	wrap   func(version string, ns record.Namespace) record.Namespace // needs inside
@@ -62,6 +64,8 @@ type system struct {
 	registry *transform.Registry
 	latest   atomic.Pointer[upgradestate.Deployment]
 
+	uris      map[string]string   // of the versions, as controllers and proxies reach them
+	line      *subprocess.Process // to the target; nil: it is near
 	processes []*subprocess.Process
 	logs      []string
 	stop      context.CancelFunc
@@ -131,6 +135,12 @@ func (b *bench) deploy(ctx context.Context, sp spec) (_ *system, err error) {
 			s.close(ctx)
 		}
 	}()
+	s.uris = map[string]string{"v1": s.from.server.URI(), "v2": s.to.server.URI()}
+	if s.far > 0 {
+		if s.line, s.uris["v2"], err = b.startRelay(ctx, s.to, s.far/2); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.start(life, file); err != nil {
 		return nil, err
 	}
@@ -156,7 +166,7 @@ func (b *bench) deploy(ctx context.Context, sp spec) (_ *system, err error) {
 
 // start runs the controllers.
 func (s *system) start(ctx context.Context, file string) error {
-	env := map[string]string{"FROM": s.from.server.URI(), "TO": s.to.server.URI()}
+	env := map[string]string{"FROM": s.uris["v1"], "TO": s.uris["v2"]}
 	cfg, err := config.Load(file, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
 	if err != nil {
 		return err
@@ -252,6 +262,10 @@ func (s *system) halt() {
 		s.bench.say("a controller in this process does not stop")
 	}
 	s.processes = nil
+	if s.line != nil {
+		s.line.Stop(grace / 3)
+		s.line = nil
+	}
 }
 
 // close stops the controllers and removes their data.

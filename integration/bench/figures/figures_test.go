@@ -216,6 +216,10 @@ func TestBars(t *testing.T) {
 		"lag.majority.p50": "at most 25", "lag.majority.p99": "at most 120", "lag.w1.p50": "at most 90", "lag.w1.p99": "at most 160",
 		"backlog.single": "at most 300", "backlog.bulk": "at most 300", "catchup.distinct": "at least 6,000", "catchup.hot": "at least 15,000",
 		"pause.p50": "at most 100", "pause.p99": "at most 250", "pause.data": "at most 1.2", "kinds.switch": "at most 5", "kinds.held": "at most 400",
+		"far.lag.100": "at most 500", "far.lag.200": "at most 1,000", "far.split.100": "at most 500", "far.split.200": "at most 1,000",
+		"far.ready": "at most 1.3", "far.pause.100": "at most 1.5", "far.pause.200": "at most 3",
+		"proxy.read.p50": "at most 15", "proxy.write.p50": "at most 15", "proxy.clients.read": "at least 0.8", "proxy.clients.write": "at least 0.8",
+		"proxy.clients.mongos": "at least 1", "proxy.scan": "at least 0.9", "proxy.idle": "at most 150", "proxy.pause.p50": "at most 120", "proxy.pause.p99": "at most 300",
 		"memory.small": "at most 200", "memory.large": "at most 200", "store.read.p50": "at most 5", "store.write.p50": "at most 5",
 		"etcd.rest": "at most 10", "etcd.copying": "at most 50", "update.rate": "at least 20,000",
 	}

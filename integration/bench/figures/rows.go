@@ -11,6 +11,8 @@ const (
 	Copy      = "Copy"
 	Following = "Following changes"
 	Switching = "Switching"
+	Far       = "A target far away"
+	Proxy     = "Through the proxy"
 	Serving   = "Serving the old version"
 	Resources = "Resources"
 	Workloads = "Workloads"
@@ -90,6 +92,33 @@ func Rows() []Row {
 		{Name: "kinds.switch", Group: Switching, Unit: "s", Bar: most(5), Title: "100 kinds of 1,000 records, ready: from begin-upgrade to switched"},
 		{Name: "kinds.held", Group: Switching, Unit: "ms", Bar: most(400), Title: "the same: writes held"},
 		{Name: "kinds.thousand", Group: Switching, Unit: "s", Title: "1,000 kinds: from begin-upgrade to switched"},
+
+		{Name: "far.lag.100", Group: Far, Unit: "ms", Bar: most(500), Title: "lag at 2,000 updates/s, w:majority, p50, 100 ms there and back"},
+		{Name: "far.lag.200", Group: Far, Unit: "ms", Bar: most(1000), Title: "lag at 1,000 updates/s, 200 ms there and back"},
+		{Name: "far.split.100", Group: Far, Unit: "ms", Bar: most(500), Title: "the same of a kind that becomes two, 1,000 updates/s, 100 ms"},
+		{Name: "far.split.200", Group: Far, Unit: "ms", Bar: most(1000), Title: "the same of a kind that becomes two, 500 updates/s, 200 ms"},
+		{Name: "far.ready", Group: Far, Unit: "x", Bar: most(1.3), Title: "from start to ready with 100 ms there and back, as a multiple of that without"},
+		{Name: "far.pause.100", Group: Far, Unit: "s", Bar: most(1.5), Title: "write pause of clients behind proxies, 100 ms there and back, p50"},
+		{Name: "far.pause.200", Group: Far, Unit: "s", Bar: most(3), Title: "the same, 200 ms there and back"},
+
+		{Name: "proxy.read.p50", Group: Proxy, Unit: "%", Bar: most(15), Title: "what the proxy adds to a read by key of one client, p50"},
+		{Name: "proxy.read.relay", Group: Proxy, Unit: "%", Title: "what a relay that only copies bytes adds to it"},
+		{Name: "proxy.read.mongos", Group: Proxy, Unit: "%", Title: "what mongos adds to it"},
+		{Name: "proxy.write.p50", Group: Proxy, Unit: "%", Bar: most(15), Title: "what the proxy adds to an update by key of one client, p50"},
+		{Name: "proxy.write.relay", Group: Proxy, Unit: "%", Title: "what a relay that only copies bytes adds to it"},
+		{Name: "proxy.write.mongos", Group: Proxy, Unit: "%", Title: "what mongos adds to it"},
+		{Name: "proxy.clients.read", Group: Proxy, Unit: "x", Bar: least(0.8), Title: "reads by key of 32 clients, as a multiple of those without a proxy"},
+		{Name: "proxy.clients.read.relay", Group: Proxy, Unit: "x", Title: "the same of a relay that only copies bytes"},
+		{Name: "proxy.clients.write", Group: Proxy, Unit: "x", Bar: least(0.8), Title: "updates by key of 32 clients, as a multiple of those without a proxy"},
+		{Name: "proxy.clients.write.relay", Group: Proxy, Unit: "x", Title: "the same of a relay that only copies bytes"},
+		{Name: "proxy.clients.mongos", Group: Proxy, Unit: "x", Bar: least(1), Title: "the lower of both, as a multiple of those through mongos"},
+		{Name: "proxy.scan", Group: Proxy, Unit: "x", Bar: least(0.9), Title: "speed of a scan of 100 MB, as a multiple of that without a proxy"},
+		{Name: "proxy.scan.relay", Group: Proxy, Unit: "x", Title: "the same of a relay that only copies bytes"},
+		{Name: "proxy.scan.mongos", Group: Proxy, Unit: "x", Title: "the same of mongos"},
+		{Name: "proxy.idle", Group: Proxy, Unit: "MB", Bar: most(150), Title: "memory of a proxy for 5,000 idle connections"},
+		{Name: "proxy.pause.p50", Group: Proxy, Unit: "ms", Bar: most(120), Title: "write pause of unmodified clients behind two proxies, 500 writes/s, p50"},
+		{Name: "proxy.pause.p99", Group: Proxy, Unit: "ms", Bar: most(300), Title: "the same, p99"},
+		{Name: "proxy.pause.cursors", Group: Proxy, Unit: "ms", Title: "the same, p50, while eight cursors have 10 MB left each"},
 
 		{Name: "adapt.list.first", Group: Serving, Unit: "x", Bar: most(1.5), Title: "first page of 100,000 records, v1 over v2's data, as a multiple of v1 over its own"},
 		{Name: "adapt.list.all", Group: Serving, Unit: "x", Bar: most(1.5), Title: "the same, all pages"},

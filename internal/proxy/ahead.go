@@ -261,11 +261,17 @@ func (p *Proxy) finishReads(d *deployed, epoch int64) {
 // holdUntilRead keeps a hold from being acknowledged until the open cursors are read. It counts as a write that
 // is in flight between switches.
 func (p *Proxy) holdUntilRead(d *deployed) {
+	begun := sync.OnceFunc(func() { close(d.reads) })
+	defer begun()
 	for p.closing.Err() == nil {
 		var err error
 		fault := p.faults.run("a hold", func() {
-			err = d.app.Write(p.closing, func(_ context.Context, at appclient.Place) error { return p.readBeforeHold(d, at.Epoch) })
+			err = d.app.Write(p.closing, func(_ context.Context, at appclient.Place) error {
+				begun()
+				return p.readBeforeHold(d, at.Epoch)
+			})
 		})
+		begun() // also where no place is known yet
 		if err == nil && fault == nil {
 			continue
 		}
@@ -275,6 +281,23 @@ func (p *Proxy) holdUntilRead(d *deployed) {
 		case <-retry.C:
 		}
 		retry.Stop()
+	}
+}
+
+// awaitReader waits until the next hold waits for open cursors. A hold that is there already does not.
+func (d *deployed) awaitReader(ctx context.Context) {
+	for {
+		held, changed := d.app.Holding()
+		if held {
+			return
+		}
+		select {
+		case <-d.reads:
+			return
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

@@ -47,6 +47,8 @@ type deployed struct {
 	latest  latest
 	settled settled
 	faults  *faults
+	// reads is closed when a hold waits for open cursors to be read for the first time.
+	reads chan struct{}
 
 	mu       sync.Mutex
 	clusters map[*mongo.Client]*upstream.Cluster
@@ -68,7 +70,7 @@ type place struct {
 
 // follow opens a deployment. clusters opens a cluster, or returns the open one.
 func follow(ctx context.Context, cfg Deployment, clusters func(uri string) (*upstream.Cluster, error), log *slog.Logger, faults *faults) (*deployed, error) {
-	d := &deployed{cfg: cfg, faults: faults, clusters: map[*mongo.Client]*upstream.Cluster{}, strong: map[*upstream.Cluster]bool{}}
+	d := &deployed{cfg: cfg, faults: faults, reads: make(chan struct{}), clusters: map[*mongo.Client]*upstream.Cluster{}, strong: map[*upstream.Cluster]bool{}}
 	// All of them, also those without the data now: a write that is sent again may have been made there.
 	for _, uri := range cfg.URIs {
 		cluster, err := clusters(uri)

@@ -122,6 +122,9 @@ func New(ctx context.Context, cfg Config) (_ *Proxy, err error) {
 	for _, d := range p.deployed {
 		p.spawn("holds", func() { p.holdUntilRead(d) }, nil)
 	}
+	for _, d := range p.deployed {
+		d.awaitReader(ctx)
+	}
 	return p, nil
 }
 

@@ -27,6 +27,7 @@ import (
 	"dbcontroller.dev/internal/program/server/samples"
 	"dbcontroller.dev/internal/store/faultstore"
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/resource/localsearch"
 )
 
 // Roles.
@@ -200,6 +201,7 @@ func playServer(ctx context.Context, s stage) error {
 		}
 	}()
 	service := samples.Service()
+	service.Search = localsearch.Engine // as cmd/server
 	own := flag.NewFlagSet("server", flag.ContinueOnError)
 	service.Flags(own)
 	flags := pflag.NewFlagSet("server", pflag.ContinueOnError)

@@ -5,6 +5,11 @@ package main
 import (
 	"dbcontroller.dev"
 	"dbcontroller.dev/internal/program/server/samples"
+	"dbcontroller.dev/resource/localsearch"
 )
 
-func main() { dbcontroller.Serve(samples.Service()) }
+func main() {
+	service := samples.Service()
+	service.Search = localsearch.Engine
+	dbcontroller.Serve(service)
+}

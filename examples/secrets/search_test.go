@@ -20,9 +20,9 @@ func searched(t *testing.T, version string) api {
 	t.Helper()
 	s := sampletest.New(t, secrets.Kind)
 	if version == secrets.V1 {
-		return serve(t, secrets.StackV1(sampletest.Search(t, s, map[string][]string{secrets.Kind: secrets.SearchedV1()}), nil))
+		return serve(t, secrets.StackV1(withSearch(t, s, map[string][]string{secrets.Kind: secrets.SearchedV1()}), nil))
 	}
-	return serve(t, secrets.StackV2(sampletest.Search(t, s, map[string][]string{secrets.Kind: secrets.SearchedV2()})))
+	return serve(t, secrets.StackV2(withSearch(t, s, map[string][]string{secrets.Kind: secrets.SearchedV2()})))
 }
 
 // idsOf returns the last parts of names, sorted.

@@ -16,11 +16,10 @@ import (
 	"dbcontroller.dev/examples/bbs"
 	"dbcontroller.dev/examples/bbs/task"
 	"dbcontroller.dev/examples/secrets"
-	"dbcontroller.dev/resource/localsearch"
 	"dbcontroller.dev/vrunner"
 )
 
-// Service returns both sample services in both versions. Over v2 data, bbs serves v1 by translating
+// Service returns both sample services in both versions, without an engine for search. Over v2 data, bbs serves v1 by translating
 // requests. The secrets service serves v1 with its own handlers over an adapted store.
 func Service() dbcontroller.Service {
 	var keep time.Duration     // time that expired secrets stay; 0: for ever
@@ -48,7 +47,6 @@ func Service() dbcontroller.Service {
 				Search:       map[string]dbcontroller.Searched{secrets.Kind: {Fields: secrets.SearchedV2()}},
 				Transformers: append(bbs.Specs(), secrets.Specs()...)},
 		},
-		Search: localsearch.Engine,
 		Stacks: func(version string, stores map[string]vrunner.Store, opts ...connect.HandlerOption) http.Handler {
 			return stack(version, stores, audit, opts...)
 		},

@@ -1,4 +1,4 @@
-package sampletest
+package secrets_test
 
 import (
 	"context"
@@ -7,15 +7,16 @@ import (
 	"sync"
 	"testing"
 
+	"dbcontroller.dev/examples/sampletest"
 	"dbcontroller.dev/internal/engine/sink"
 	"dbcontroller.dev/internal/store/blevesink"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/vrunner"
 )
 
-// Searchable is a Store with an index for search, which is made anew for each search.
-type Searchable struct {
-	*Store
+// searchable is a Store with an index for search, which is made anew for each search.
+type searchable struct {
+	*sampletest.Store
 	t      testing.TB
 	fields map[string][]string
 	mu     sync.Mutex // one search at a time
@@ -23,10 +24,11 @@ type Searchable struct {
 	scans  uint64
 }
 
-var _ vrunner.SearchStore = (*Searchable)(nil)
+var _ vrunner.SearchStore = (*searchable)(nil)
 
-// Search returns the store with an index of these fields of its kinds.
-func Search(t testing.TB, s *Store, fields map[string][]string) *Searchable {
+// withSearch returns the store with an index of these fields of its kinds. It is here and not beside
+// the store: tests of packages that services import must not bring the index into their go.sum.
+func withSearch(t testing.TB, s *sampletest.Store, fields map[string][]string) *searchable {
 	t.Helper()
 	index, err := blevesink.Open(blevesink.Config{Folder: filepath.Join(t.TempDir(), "index"), Kinds: fields})
 	if err != nil {
@@ -37,17 +39,17 @@ func Search(t testing.TB, s *Store, fields map[string][]string) *Searchable {
 			t.Error(err)
 		}
 	})
-	return &Searchable{Store: s, t: t, fields: fields, index: index}
+	return &searchable{Store: s, t: t, fields: fields, index: index}
 }
 
 // Searched reports whether the index has a field of a kind.
-func (s *Searchable) Searched(kind, field string) bool {
+func (s *searchable) Searched(kind, field string) bool {
 	fields, ok := s.fields[kind]
 	return ok && (field == "" || field == record.NameField || slices.Contains(fields, field))
 }
 
 // Search searches all present records.
-func (s *Searchable) Search(ctx context.Context, req record.SearchRequest) (record.SearchPage, error) {
+func (s *searchable) Search(ctx context.Context, req record.SearchRequest) (record.SearchPage, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.scans++

@@ -21,8 +21,8 @@ export class Charts {
     this.data = samples.get(name);
     this.rateNow = el('span', {});
     this.lagNow = el('span', {});
-    this.rateBox = el('div', { class: 'chart', role: 'img' });
-    this.lagBox = el('div', { class: 'chart', role: 'img' });
+    this.rateBox = el('div', { class: 'chart', role: 'img', 'aria-label': 'copy rate, not known yet' });
+    this.lagBox = el('div', { class: 'chart', role: 'img', 'aria-label': 'lag, not known yet' });
     this.held = el('p', { class: 'quiet' });
     this.node = el('section', { class: 'card', id: 'charts' }, card('Last hour, as far as this page has seen it',
       el('div', { class: 'charts' }, el('div', {}, el('h3', {}, 'Copy rate ', this.rateNow), this.rateBox), el('div', {}, el('h3', {}, 'Lag ', this.lagNow), this.lagBox)), this.held));

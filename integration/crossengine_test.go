@@ -13,10 +13,12 @@ import (
 
 	"connectrpc.com/connect"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/zap"
 
 	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 	dbv1 "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/internal/engine/identity"
 )
 
 // TestCrossEngine moves a service from etcd to MongoDB and from MongoDB to etcd, back and forth
@@ -341,7 +343,20 @@ func TestCrossEngineEnd(t *testing.T) {
 	x.fillProcesses(ctx, server, 40)
 	s.begin(ctx)
 	s.await(ctx, "the flip", flipped("v2"))
-	s.awaitMarked(ctx, 2)
+	s.awaitMarked(ctx, 2) // in MongoDB
+	eventually(ctx, t, "the mark of v1 in etcd", func() error {
+		found, err := records.clients[0].Get(ctx, prefix+"/", clientv3.WithPrefix())
+		if err != nil {
+			return err
+		}
+		for _, kv := range found.Kvs {
+			var m struct{ Body identity.Mark }
+			if strings.Contains(string(kv.Key), "/m/") && bson.Unmarshal(kv.Value, &m) == nil && m.Body.Epoch == 2 {
+				return nil
+			}
+		}
+		return errors.New("it is not of epoch 2")
+	})
 	server.kill()
 	s.kill(x.controller)
 	s.etcdBecomes(ctx, nil)

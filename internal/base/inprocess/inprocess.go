@@ -26,6 +26,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"math"
 	"net/http"
 	"runtime/debug"
@@ -111,7 +112,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if w.failed != nil {
 		return nil, w.failed
 	}
-	w.response.Body = body{reader, cancel}
+	w.response.Body = body{reader, cancel, w}
 	return w.response, nil
 }
 
@@ -176,6 +177,16 @@ func (b requestBody) Read(p []byte) (int, error) {
 type body struct {
 	*io.PipeReader
 	cancel context.CancelFunc
+	w      *responseWriter
+}
+
+// Read adds the trailers to the response at the end of the body, in the client's goroutine.
+func (b body) Read(p []byte) (int, error) {
+	n, err := b.PipeReader.Read(p)
+	if errors.Is(err, io.EOF) {
+		maps.Copy(b.w.response.Trailer, b.w.trailer)
+	}
+	return n, err
 }
 
 func (b body) Close() error {

@@ -215,6 +215,34 @@ func TestRequestAndResponse(t *testing.T) {
 }
 
 // TestWithoutBody: handlers may write where the protocol has no body.
+// TestTrailersBeforeTheEnd: trailers come with the end of the body, as by HTTP/2. A client that was
+// cancelled may look at them at any time, so a handler that returns must not touch them.
+func TestTrailersBeforeTheEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Trailer", "Declared")
+			_, _ = io.WriteString(w, "all")
+			w.Header().Set("Declared", "1")
+			w.Header().Set(http.TrailerPrefix+"free", "2")
+		})
+		res := do(t.Context(), t, h, http.MethodGet, nil)
+		if _, err := io.ReadFull(res.Body, make([]byte, 3)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // the handler has returned
+		if values, ok := res.Trailer["Declared"]; !ok || values != nil || len(res.Trailer) != 1 {
+			t.Errorf("before the end, the trailer is %v", res.Trailer)
+		}
+		if rest, err := io.ReadAll(res.Body); len(rest) != 0 || err != nil {
+			t.Errorf("after the end come %q, %v", rest, err)
+		}
+		if res.Trailer.Get("Declared") != "1" || res.Trailer.Get("Free") != "2" {
+			t.Errorf("after the end, the trailer is %v", res.Trailer)
+		}
+	})
+}
+
 func TestWithoutBody(t *testing.T) {
 	t.Parallel()
 	for method, status := range map[string]int{http.MethodHead: http.StatusOK, http.MethodGet: http.StatusNoContent} {

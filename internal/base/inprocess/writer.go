@@ -17,6 +17,7 @@ type responseWriter struct {
 	response *http.Response
 	bodyless bool          // the request or the status allows no body
 	declared []string      // trailers that the handler announced
+	trailer  http.Header   // complete before the pipe ends; the client takes it at the end of the body
 	ready    chan struct{} // closed when response or failed is set
 	failed   error
 }
@@ -93,15 +94,16 @@ func (w *responseWriter) finish(err error) {
 		return
 	}
 	w.WriteHeader(http.StatusOK)
-	// The trailers must be complete before the pipe closes, since the client reads them after that.
+	// The client's own map must not change here: a client that was cancelled may already look at it.
+	w.trailer = http.Header{}
 	for _, name := range w.declared {
 		if values := w.header.Values(name); len(values) > 0 {
-			w.response.Trailer[name] = values
+			w.trailer[name] = values
 		}
 	}
 	for name, values := range w.header {
 		if trailer, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
-			w.response.Trailer[textproto.CanonicalMIMEHeaderKey(trailer)] = values
+			w.trailer[textproto.CanonicalMIMEHeaderKey(trailer)] = values
 		}
 	}
 	_ = w.pipe.Close()

@@ -76,6 +76,11 @@ func (s *system) planned(version string) {
 		{"", "title", "dbc_by_title"},
 		{"", "title desc", "dbc_by_title"},
 	} {
+		// Tombstones have no fields, so an index has them under null. They go some time after a switch.
+		tombstones, err := s.books(version).CountDocuments(s.ctx, bson.D{{Key: "_dbc.x", Value: true}})
+		if err != nil {
+			s.t.Fatal(err)
+		}
 		s.profile(version, 2)
 		n, err := s.list(version, req.filter, req.order, 5)
 		s.profile(version, 0)
@@ -100,8 +105,8 @@ func (s *system) planned(version string) {
 			if slices.Contains(stages, "IXSCAN "+req.index) {
 				byIndex++
 				examined, _ := entry.Lookup("docsExamined").AsInt64OK()
-				if returned, ok := entry.Lookup("nreturned").AsInt64OK(); !ok || examined > returned+1 {
-					s.t.Errorf("%s: %q by %q examines %d documents and returns %d", version, req.filter, req.order, examined, returned)
+				if returned, ok := entry.Lookup("nreturned").AsInt64OK(); !ok || examined > returned+1+tombstones {
+					s.t.Errorf("%s: %q by %q examines %d documents and returns %d, with %d tombstones", version, req.filter, req.order, examined, returned, tombstones)
 				}
 			}
 		}

@@ -22,7 +22,7 @@ func TestRolloutByClicks(t *testing.T) {
 	b.preview()
 	b.until("the refusal of an unknown check", "document.querySelector('dialog .error')?.innerText.includes('rollouts.checks')")
 	b.set("#field-checks", "")
-	b.makes("upgrade 1 deployments to v2 in 1 waves")
+	b.makes("upgrade 1 deployment to v2 in 1 wave")
 	state := func(want string) {
 		b.until("the state "+want, fmt.Sprintf("document.querySelector('.head .badge').innerText === %q", want))
 	}

@@ -14,6 +14,7 @@ import (
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/access"
 	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/control/deployment/api/status"
 	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/internal/engine/rollout"
 	"dbcontroller.dev/upgradestate"
@@ -140,7 +141,8 @@ func rolloutPolicy(p *pb.RolloutPolicy) rollout.Policy {
 
 func beginRolloutEffects(r rollout.Rollout) []string {
 	p := r.Policy
-	does := []string{fmt.Sprintf("upgrade %d deployments to %s in %d waves; each upgrade switches as soon as everything is ready", len(rollout.Names(r)), r.TargetVersion, len(r.Waves))}
+	does := []string{fmt.Sprintf("upgrade %s to %s in %s; each upgrade switches as soon as everything is ready",
+		status.Counted(int64(len(rollout.Names(r))), "deployment"), r.TargetVersion, status.Counted(int64(len(r.Waves)), "wave"))}
 	gate := fmt.Sprintf("begin the next wave when all deployments of a wave have switched and nothing is known against them for %s", ms(p.HoldMillis))
 	if len(p.Checks) > 0 {
 		gate += ", and these checks pass: " + strings.Join(p.Checks, ", ")

@@ -115,7 +115,7 @@ func TestRolloutVerbs(t *testing.T) {
 	if _, err := service.GetRollout(t.Context(), connect.NewRequest(&dbv1.GetRolloutRequest{Name: "to-v2"})); err == nil || !strings.Contains(err.Error(), "rollout does not exist") {
 		t.Errorf("before it: %v", err)
 	}
-	if r, err := begin(true); err != nil || !strings.Contains(r.Effects[0], "upgrade 1 deployments to v2 in 1 waves") {
+	if r, err := begin(true); err != nil || !strings.Contains(r.Effects[0], "upgrade 1 deployment to v2 in 1 wave") {
 		t.Fatalf("dry run: %v, %v", r, err)
 	}
 	if all := must(service.ListRollouts(t.Context(), connect.NewRequest(&dbv1.ListRolloutsRequest{}))).Msg.Rollouts; len(all) > 0 {

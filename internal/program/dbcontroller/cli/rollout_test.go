@@ -26,7 +26,7 @@ func TestRollout(t *testing.T) {
 	begin := "rollout begin to-v2 --target-version v2 --waves " + waves + " --check errors --pause 1h"
 	for _, tc := range []struct{ args, out, diag, err string }{
 		{"rollout list", "NAME  TARGET  STATE  WAVE  STEP  UPGRADED", "", ""},
-		{begin + " --dry-run", "", "will: upgrade 1 deployments to v2 in 1 waves", ""},
+		{begin + " --dry-run", "", "will: upgrade 1 deployment to v2 in 1 wave", ""},
 		{"rollout get to-v2", "", "", "to-v2: rollout does not exist"},
 		{begin + " --by ann", "done: to-v2 to v2: RUNNING, wave 1 of 1, UPGRADE", "and these checks pass: errors, and after a pause of 1h0m0s", ""},
 		{begin, "nothing changed: to-v2 to v2: RUNNING", "nothing: rollout to-v2 has begun already", ""},

@@ -41,7 +41,7 @@ export function overview(main, user, signal, fail) {
       unreadable.map((u) => el('p', { class: 'error' }, `${u.name} cannot be read: ${u.reason}`)),
     ]);
     listed(waves, user, more);
-    announce(`${deployments.length} deployments`);
+    announce(deployments.length === 1 ? '1 deployment' : `${deployments.length} deployments`);
   }, fail);
 }
 

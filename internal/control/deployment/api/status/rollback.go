@@ -45,11 +45,15 @@ func NoReverseSync(d upgradestate.Deployment) string {
 	return fmt.Sprintf("%s does not follow yet: a controller announces it within seconds after a switch, so retry; if this does not help, its entry in dbs is disabled or missing, or no controller runs", from)
 }
 
-func Records(n int64) string {
+// Records returns a number of records in words.
+func Records(n int64) string { return Counted(n, "record") }
+
+// Counted returns a number with its noun, such as "1 wave" or "3 waves".
+func Counted(n int64, noun string) string {
 	if n == 1 {
-		return "1 record"
+		return "1 " + noun
 	}
-	return fmt.Sprintf("%d records", n)
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // rollbackSafe returns whether a rollback would lose nothing. It is nil if there is no version to

@@ -23,6 +23,7 @@ import (
 	"dbcontroller.dev/gen/secrets/v1/secretsv1connect"
 	secretsv2 "dbcontroller.dev/gen/secrets/v2"
 	"dbcontroller.dev/gen/secrets/v2/secretsv2connect"
+	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -209,7 +210,7 @@ func TestSearchOverFlips(t *testing.T) {
 	s := newSystem(ctx, t, settings{further: fmt.Sprintf("search: {folder: \"$(SEARCH_FOLDER)\", lag: %s, wait: 10m}\n", searchLag)})
 	s.env = append(s.env, "SEARCH_FOLDER=controllers have none")
 	newTraffic(ctx, s, 10) // its documents only
-	s.controller("first", breakPoint{}).ready(ctx)
+	controller := s.controller("first", breakPoint{}).ready(ctx)
 	s.awaitShards(ctx, "first")
 	records, rate := searchSize(t)
 	w := &searchWorld{t: t, records: records, known: map[string]written{}, writing: map[string]bool{}}
@@ -218,9 +219,9 @@ func TestSearchOverFlips(t *testing.T) {
 		return s.server(id, 0).ready(ctx)
 	}
 	for _, id := range []string{"stays", "stays too"} {
-		api, _ := server(id).addresses()
-		w.v1 = append(w.v1, secretsv1connect.NewSecretServiceClient(s.http, "http://"+api))
-		w.v2 = append(w.v2, secretsv2connect.NewSecretServiceClient(s.http, "http://"+api))
+		at, _ := server(id).addresses()
+		w.v1 = append(w.v1, secretsv1connect.NewSecretServiceClient(s.http, "http://"+at))
+		w.v2 = append(w.v2, secretsv2connect.NewSecretServiceClient(s.http, "http://"+at))
 	}
 	victim := server("victim")
 	kill := func() {
@@ -313,8 +314,8 @@ func TestSearchOverFlips(t *testing.T) {
 	t.Logf("%d writes, %d searches, %d refused", w.writes.Load(), w.checks.Load(), w.refused.Load())
 
 	// In the end everything is found, also by the server that was killed all the time.
-	api, _ := victim.addresses()
-	w.v1 = []secretsv1connect.SecretServiceClient{secretsv1connect.NewSecretServiceClient(s.http, "http://"+api)}
+	last, _ := victim.addresses()
+	w.v1 = []secretsv1connect.SecretServiceClient{secretsv1connect.NewSecretServiceClient(s.http, "http://"+last)}
 	present := map[string]bool{}
 	for id, last := range w.known {
 		if last.word != "" {
@@ -345,4 +346,26 @@ func TestSearchOverFlips(t *testing.T) {
 		}
 		return nil
 	})
+
+	// An index goes with its version.
+	d, err := s.record.Get(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	confirm, _ := api.Confirmation(d, "v2")
+	at, _ := controller.addresses()
+	r := execute(ctx, t, []string{"DBCONTROLLER_SERVER=" + at}, "complete", "--version", "v2", "--ignore-usage", "--keep-for", "0s", "--confirm", confirm)
+	if r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	eventually(ctx, t, "the indexes of v2 are deleted", func() error {
+		left, err := filepath.Glob(filepath.Join(s.dir, "*", "v2", "index_meta.json"))
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("there are still %v", left)
+		}
+		return err
+	})
+	if left, err := filepath.Glob(filepath.Join(s.dir, "*", "v1", "index_meta.json")); err != nil || len(left) != 3 {
+		t.Errorf("of v1 there are %v, %v", left, err)
+	}
 }

@@ -130,6 +130,7 @@ func (s *search) run(ctx context.Context, deployments *deployment.Store) error {
 				delete(work, version)
 			}
 			if id == "" {
+				s.drop(d, version, folder)
 				continue
 			}
 			x.source.latest.Store(&d)
@@ -137,6 +138,20 @@ func (s *search) run(ctx context.Context, deployments *deployment.Store) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// drop deletes the closed index of a retired version. No switch leads back to the version, and its
+// index would keep texts of its records. An index of any other version stays.
+func (s *search) drop(d upgradestate.Deployment, version, folder string) {
+	path := filepath.Join(folder, version)
+	if _, err := os.Lstat(path); err != nil || !upgradestate.Retired(d, version) {
+		return
+	}
+	if err := os.RemoveAll(path); err != nil {
+		s.log.Warn("search index of a retired version is not deleted: delete its folder", zap.String("version", version), zap.Error(err))
+		return
+	}
+	s.log.Info("search index of a retired version is deleted", zap.String("version", version))
 }
 
 // note remembers since when an upgrade waits for servers only, as far as this server can see.

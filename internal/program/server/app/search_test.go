@@ -6,6 +6,8 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +51,40 @@ func upgrading(id string, ready bool) upgradestate.Deployment {
 		d.Upgrade.ReadyShards = []int{0}
 	}
 	return d
+}
+
+// TestDropsRetiredIndex: the index of a version stays until the version is retired, and no other one
+// goes with it.
+func TestDropsRetiredIndex(t *testing.T) {
+	t.Parallel()
+	s, _, _, _ := searchOf(t)
+	folder := t.TempDir()
+	for _, version := range []string{"v1", "v2"} {
+		if err := os.MkdirAll(filepath.Join(folder, version, "store"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := func(want ...string) {
+		t.Helper()
+		entries, err := os.ReadDir(folder)
+		var got []string
+		for _, e := range entries {
+			got = append(got, e.Name())
+		}
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Fatalf("%v, indexes (-want +got):\n%s", err, diff)
+		}
+	}
+	d := upgradestate.New("services/s/deployments/d", "v2", 1)
+	s.drop(d, "v1", folder)
+	left("v1", "v2")
+	d.Retired = []string{"v1"}
+	s.drop(d, "v2", folder)
+	left("v1", "v2")
+	s.drop(d, "v1", folder)
+	left("v2")
+	s.drop(d, "v1", folder) // once more, after a restart
+	left("v2")
 }
 
 // TestPrepares: a version is prepared once its index is up to date, and a switch that has waited

@@ -242,6 +242,21 @@ func TestRemove(t *testing.T) {
 		}
 	})
 	confirm := s.remove(ctx, "remove").confirmation(t)
+	// A removal that has done nothing yet is taken back, also by a call that is refused.
+	r, _, err := s.record.Removal(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.At, r.By = "2026-01-02T03:04:05Z", "a test"
+	if _, err := s.record.BeginRemoval(ctx, r); err != nil {
+		t.Fatal(err)
+	}
+	if res := s.remove(ctx, "remove"); res.code == 0 || !strings.Contains(res.stderr, "what a test began at 2026-01-02T03:04:05Z has removed nothing: it is taken back") {
+		t.Errorf("remove: %+v", res)
+	}
+	if _, err := s.record.Get(ctx); err != nil {
+		t.Errorf("the record is not back: %v", err)
+	}
 	s.diesEverywhere(ctx, deployment.Removal{At: "2026-01-02T03:04:05Z", By: "a test"}, 0, 1, 0, 0, 1, 1, 2, 3, 4, 5, 1, 1, 1)
 	s.refusesToRun(ctx, nil, "is being removed since 2026-01-02T03:04:05Z, by a test", "run 'dbcontroller remove' again")
 	s.remove(ctx, "forget-kinds").refuses(t, "is being removed since")
@@ -294,7 +309,7 @@ func TestForgetKinds(t *testing.T) {
 	s.remove(ctx, "forget-kinds").refuses(t, "has all kinds")
 	s.stopped(ctx, first)
 	s.edit(replace(entry, ""))
-	confirm := s.remove(ctx, "forget-kinds").confirmation(t)
+	confirm := s.remove(ctx, "forget-kinds", "--drop-copies").confirmation(t)
 	kinds := []deployment.RemovedKind{{Version: "v1", Kind: odd}, {Version: "v2", Kind: odd}}
 	s.diesEverywhere(ctx, deployment.Removal{At: "2026-01-02T03:04:05Z", By: "a test", Kinds: kinds, DropCopies: true}, 0, 1, 0, 0, 1, 1, 2, 2, 3, 3)
 	s.remove(ctx, "remove").refuses(t, "run 'dbcontroller forget-kinds' again")
@@ -350,7 +365,7 @@ func TestRemoveInEtcd(t *testing.T) {
 	first := s.controller("first", breakPoint{}).ready(ctx)
 	s.awaitSync(ctx)
 	s.stopped(ctx, first)
-	confirm := s.remove(ctx, "remove").confirmation(t)
+	confirm := s.remove(ctx, "remove", "--drop-copies").confirmation(t)
 	s.diesEverywhere(ctx, deployment.Removal{At: "2026-01-02T03:04:05Z", By: "a test", DropCopies: true}, 0, 1, 0, 0, 1, 1, 2, 2)
 	if res := s.remove(ctx, "remove", "--confirm", confirm); res.code != 0 {
 		t.Fatalf("remove: %+v", res)

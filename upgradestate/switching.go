@@ -179,6 +179,11 @@ func (d *Deployment) flip(e Flip) error {
 		done.Position, done.Before, done.BeforeGeneration, done.BeforeEpoch = "", "", 0, 0 // the two are not in sync
 	}
 	d.forgetRestored()
+	for i := range d.Namespaces {
+		if v := d.Namespaces[i].Version; v == done.From || v == done.To {
+			d.Namespaces[i].Served = true
+		}
+	}
 	done.Back = d.LastSwitch != nil && d.LastSwitch.From == u.TargetVersion && !d.LastSwitch.Back
 	d.CurrentVersion = u.TargetVersion
 	d.Epoch++

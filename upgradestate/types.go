@@ -82,6 +82,9 @@ type Namespace struct {
 	// Answered is the latest finding of a restored database that a new epoch or generation answers
 	// (FoundRestored, Rebuild). Several controllers may report one finding.
 	Answered string `json:"answered,omitempty"`
+	// Served says that a switch has led to the version or away from it, so its records are not only
+	// copies.
+	Served bool `json:"served,omitempty"`
 }
 
 // Identity identifies the database of a namespace (record.Identity). An empty field is unknown and

@@ -25,6 +25,8 @@ type Removal struct {
 	DropCopies bool `json:"dropCopies,omitempty"`
 	// Acting says that parts may be gone, so that only the removal can go on.
 	Acting bool `json:"acting,omitempty"`
+	// Entered are the versions in whose databases parts may be gone.
+	Entered []string `json:"entered,omitempty"`
 	// Record is the record as it was.
 	Record upgradestate.Deployment `json:"record"`
 	// Revision is that of the key, and not stored.

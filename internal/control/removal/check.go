@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"dbcontroller.dev/internal/control/deployment"
@@ -44,6 +45,11 @@ func refuse(format string, args ...any) error { return &RefusedError{fmt.Sprintf
 // Check refuses a removal that must not begin. It changes nothing.
 func (w Work) Check(ctx context.Context, r deployment.Removal) error {
 	d := r.Record
+	for _, version := range w.Lost {
+		if _, known := d.Namespace(version); !known && w.Databases[version] == nil {
+			return refuse("--lost %q: the deployment has no such version", version)
+		}
+	}
 	switch {
 	case d.Upgrade != nil:
 		return refuse("upgrade %s to %s is running: let it finish, or run 'dbcontroller abort'", d.Upgrade.ID, d.Upgrade.TargetVersion)
@@ -66,6 +72,9 @@ func (w Work) Check(ctx context.Context, r deployment.Removal) error {
 	if err := w.ours(ctx, r); err != nil {
 		return err
 	}
+	if err := w.unknown(ctx, r.Record); err != nil {
+		return err
+	}
 	return w.Store.Idle(ctx)
 }
 
@@ -76,8 +85,11 @@ func (w Work) ours(ctx context.Context, r deployment.Removal) error {
 		if w.lost(ns.Version) {
 			continue
 		}
-		db, _, err := w.database(ctx, ns)
+		db, _, err := w.database(ctx, r, ns)
 		if err != nil {
+			return err
+		}
+		if err := w.present(ctx, r.Record, ns, db); err != nil {
 			return err
 		}
 		others, err := taken(ctx, db, r.Record, ns)
@@ -87,6 +99,54 @@ func (w Work) ours(ctx context.Context, r deployment.Removal) error {
 		for _, k := range ns.Kinds {
 			if by, is := others[k.Kind]; is && affects(r, ns, k) {
 				return refuse("kind %s in the database of %s belongs to %s: run 'dbcontroller recover' first", k.Kind, ns.Version, by)
+			}
+		}
+	}
+	return nil
+}
+
+// present refuses a database that is newer or older than the record: the record may come from another
+// etcd or a backup of it, and then it does not know which collections are in use.
+func (w Work) present(ctx context.Context, d upgradestate.Deployment, ns upgradestate.Namespace, db Database) error {
+	var mismatch *identity.MismatchError
+	err := identity.Check(ctx, fixed(d), map[string]record.Marker{ns.Version: db})
+	if errors.As(err, &mismatch) {
+		return refuse("%v", err)
+	}
+	if err != nil {
+		return err
+	}
+	pulse := identity.Pulse{Owner: record.Owner{Deployment: d.Name, Version: ns.Version}, DB: db, Beats: w.Store}
+	var elsewhere *identity.ElsewhereError
+	var restored *identity.RestoredError
+	var forged *identity.ForgedBeatError
+	if err = pulse.Look(ctx); errors.As(err, &elsewhere) || errors.As(err, &restored) || errors.As(err, &forged) {
+		return refuse("%v", err)
+	}
+	return err
+}
+
+// fixed is a record that does not change: a removal has its place.
+type fixed upgradestate.Deployment
+
+func (f fixed) Get(context.Context) (upgradestate.Deployment, error) {
+	return upgradestate.Deployment(f), nil
+}
+
+// unknown refuses databases of versions that the record does not have, if they have claims of the
+// deployment: a controller died before it could store the version.
+func (w Work) unknown(ctx context.Context, d upgradestate.Deployment) error {
+	for _, version := range slices.Sorted(maps.Keys(w.Databases)) {
+		if _, known := d.Namespace(version); known || w.lost(version) || upgradestate.Retired(d, version) {
+			continue
+		}
+		claims, err := w.Databases[version].Claims(ctx)
+		if err != nil {
+			return fmt.Errorf("database of %s, which the deployment does not use: %w; take it out of dbs, or give --lost %s", version, err, version)
+		}
+		for _, c := range claims {
+			if c.Owner.Deployment == d.Name {
+				return refuse("kind %s in the database of %s belongs to %s, and the record in etcd lacks that: start a controller, stop it once it is ready, and repeat the command", c.Kind, version, c.Owner)
 			}
 		}
 	}
@@ -115,7 +175,7 @@ func fenced(d upgradestate.Deployment, ns upgradestate.Namespace, k upgradestate
 // copied reports whether a version holds only what controllers copied: no client has ever used it.
 func copied(d upgradestate.Deployment, ns upgradestate.Namespace) bool {
 	last := d.LastSwitch
-	return ns.Version != d.CurrentVersion && (last == nil || last.From != ns.Version && last.To != ns.Version)
+	return ns.Version != d.CurrentVersion && !ns.Served && (last == nil || last.From != ns.Version && last.To != ns.Version)
 }
 
 func affects(r deployment.Removal, ns upgradestate.Namespace, k upgradestate.Kind) bool {
@@ -145,7 +205,7 @@ func (w Work) lost(version string) bool { return slices.Contains(w.Lost, version
 
 // database returns the database of a namespace. gone reports that an earlier call has removed
 // everything there. It refuses a database other than the one in the record.
-func (w Work) database(ctx context.Context, ns upgradestate.Namespace) (db Database, gone bool, err error) {
+func (w Work) database(ctx context.Context, r deployment.Removal, ns upgradestate.Namespace) (db Database, gone bool, err error) {
 	db = w.Databases[ns.Version]
 	if db == nil {
 		return nil, false, refuse("version %s, at %s, is not in dbs of the configuration: add it, or give --lost %s if its database is lost for good", ns.Version, ns.Location, ns.Version)
@@ -157,11 +217,15 @@ func (w Work) database(ctx context.Context, ns upgradestate.Namespace) (db Datab
 	if (upgradestate.Identity{Cluster: id.Cluster, Database: id.Database}).Differs(ns.Identity) {
 		return nil, false, refuse("the database of %s is not the one that the deployment uses: correct its endpoint, or its database or prefix, in dbs of the configuration", ns.Version)
 	}
-	// An empty namespace may have no identity yet, and one that was removed has none any more.
-	if id.Database == "" {
+	switch {
+	case id.Database != "":
+		return db, false, nil
+	case ns.Identity.Database != "" && !slices.Contains(r.Entered, ns.Version):
+		return nil, false, refuse("the database of %s is empty, or it is not the one that the deployment uses: correct its endpoint, or its database or prefix, in dbs of the configuration; if it is lost for good, give --lost %s", ns.Version, ns.Version)
+	default:
+		// An empty namespace may have no identity yet, and one that was removed has none any more.
 		return db, true, nil
 	}
-	return db, false, nil
 }
 
 // taken returns the kinds of a namespace that other deployments have claimed since, by kind.

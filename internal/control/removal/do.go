@@ -23,6 +23,10 @@ func (w Work) Do(ctx context.Context, r deployment.Removal) (left []string, err 
 		return nil, err
 	}
 	if !r.Acting {
+		// The databases may have changed since the check, and what follows has no way back.
+		if err := w.Check(ctx, r); err != nil {
+			return nil, err
+		}
 		r.Acting = true
 		if r, err = w.Store.PutRemoval(ctx, r); err != nil {
 			return nil, err
@@ -32,6 +36,16 @@ func (w Work) Do(ctx context.Context, r deployment.Removal) (left []string, err 
 		if w.lost(ns.Version) {
 			left = append(left, fmt.Sprintf("everything in %s, the database of %s, which is lost", ns.Location, ns.Version))
 			continue
+		}
+		// A wrong database must not look like one that an earlier call has emptied.
+		if _, _, err := w.database(ctx, r, ns); err != nil {
+			return nil, err
+		}
+		if !slices.Contains(r.Entered, ns.Version) {
+			r.Entered = append(slices.Clone(r.Entered), ns.Version)
+			if r, err = w.Store.PutRemoval(ctx, r); err != nil {
+				return nil, err
+			}
 		}
 		stays, err := w.empty(ctx, r, ns)
 		if err != nil {
@@ -57,7 +71,7 @@ func (w Work) Do(ctx context.Context, r deployment.Removal) (left []string, err 
 
 // empty removes the deployment's data from the database of a version.
 func (w Work) empty(ctx context.Context, r deployment.Removal, ns upgradestate.Namespace) (left []string, err error) {
-	db, gone, err := w.database(ctx, ns)
+	db, gone, err := w.database(ctx, r, ns)
 	if err != nil || gone {
 		return nil, err
 	}
@@ -70,6 +84,9 @@ func (w Work) empty(ctx context.Context, r deployment.Removal, ns upgradestate.N
 		if _, is := others[k.Kind]; is || !affects(r, ns, k) {
 			continue
 		}
+		if err := w.still(ctx, r); err != nil {
+			return nil, err
+		}
 		stays, err := w.emptyKind(ctx, db, r, ns, k)
 		if err != nil {
 			return nil, err
@@ -80,6 +97,9 @@ func (w Work) empty(ctx context.Context, r deployment.Removal, ns upgradestate.N
 	}
 	if len(r.Kinds) > 0 {
 		return left, nil
+	}
+	if err := w.still(ctx, r); err != nil {
+		return nil, err
 	}
 	if err := w.sweep(ctx, db); err != nil {
 		return nil, err
@@ -100,6 +120,19 @@ func (w Work) empty(ctx context.Context, r deployment.Removal, ns upgradestate.N
 		}
 	}
 	return left, nil
+}
+
+// still refuses to go on once the same command of somebody else has gone on or has ended: a new
+// deployment may have the kinds by now.
+func (w Work) still(ctx context.Context, r deployment.Removal) error {
+	now, begun, err := w.Store.Removal(ctx)
+	switch {
+	case err != nil && !errors.Is(err, deployment.ErrNotFound):
+		return err
+	case err != nil || !begun || now.Revision != r.Revision:
+		return refuse("somebody else continues or has ended this removal")
+	}
+	return nil
 }
 
 // sweep drops scratch collections, and lets a sharded cluster move chunks again. Another deployment in

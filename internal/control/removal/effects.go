@@ -14,7 +14,7 @@ func (w Work) Effects(ctx context.Context, r deployment.Removal) (does, stays []
 			stays = append(stays, fmt.Sprintf("everything in %s, the database of %s, which is lost", ns.Location, ns.Version))
 			continue
 		}
-		db, gone, err := w.database(ctx, ns)
+		db, gone, err := w.database(ctx, r, ns)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -64,7 +64,7 @@ func equalEntries(a, b us.Entry) bool {
 
 func equalNamespaces(a, b us.Namespace) bool {
 	return a.Version == b.Version && a.Location == b.Location && a.Hosts == b.Hosts && a.Identity == b.Identity &&
-		a.Images == b.Images && a.DeclinedKey == b.DeclinedKey && a.Answered == b.Answered &&
+		a.Images == b.Images && a.DeclinedKey == b.DeclinedKey && a.Answered == b.Answered && a.Served == b.Served &&
 		equalSlices(a.Kinds, b.Kinds, equalKinds)
 }
 

@@ -51,6 +51,11 @@ func (v *Service) RemoveDeployment(ctx context.Context, req *connect.Request[pb.
 		r.At, r.By = time.Now().UTC().Format(time.RFC3339), by
 		r, err = s.BeginRemoval(ctx, r)
 	}
+	if err == nil && !r.Acting {
+		// From here on, nobody puts the record back.
+		r.Acting = true
+		r, err = s.PutRemoval(ctx, r)
+	}
 	if err == nil {
 		err = s.Erase(ctx, r)
 	}

@@ -49,7 +49,7 @@ func RemoveCommand() *cobra.Command {
 			"Afterwards a deployment of that name can begin again.",
 		Example: "  dbcontroller remove --config bbs.yaml --dry-run\n" +
 			"  dbcontroller remove --config bbs.yaml --drop-copies \\\n" +
-			"    --confirm services/bbs/deployments/eu/replicaSet/674d1f0c9b1e8a3c5d7f2a10/mongo:bbs_v1",
+			"    --confirm services/bbs/deployments/eu/replicaSet/674d1f0c9b1e8a3c5d7f2a10/mongo:bbs_v1/drop-copies",
 	}
 	r.register(cmd)
 	return cmd
@@ -126,12 +126,19 @@ func (r *remover) run(ctx context.Context, p *process.Process, say io.Writer) er
 	for _, db := range p.Config.DBs {
 		work.Databases[db.Version] = set.Database(db.Version)
 	}
-	for _, version := range r.lost {
-		if version == "" {
-			return exit.Usagef("--lost needs a version")
+	rem, begun, err := store.Removal(ctx)
+	if err == nil && begun && !rem.Acting {
+		// Nothing is gone yet, so this call begins anew. If it is refused, processes can start again.
+		terminal.Printf(say, "note: what %s began at %s has removed nothing: it is taken back\n", rem.By, rem.At)
+		if !r.dryRun {
+			if err := store.EndRemoval(ctx, rem, rem.Record); err != nil {
+				return err
+			}
+			rem, begun, err = store.Removal(ctx)
+		} else {
+			begun = false
 		}
 	}
-	rem, begun, err := store.Removal(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -160,8 +167,20 @@ func (r *remover) run(ctx context.Context, p *process.Process, say io.Writer) er
 	if r.dryRun {
 		return nil
 	}
-	if want, lacks := api.Confirmation(rem.Record, rem.Record.CurrentVersion); r.confirm != want {
-		return exit.Refusedf("%s: nothing is removed yet%s: to remove it, give --confirm %s", r.name, Doubts(r.confirm, lacks), want)
+	want, lacks := api.Confirmation(rem.Record, rem.Record.CurrentVersion)
+	// What goes beyond the controllers' own data is confirmed by itself.
+	if rem.DropCopies {
+		want += "/drop-copies"
+	}
+	if len(r.lost) > 0 {
+		want += "/lost"
+	}
+	if r.confirm != want {
+		nothing := "nothing is removed yet"
+		if begun {
+			nothing = "nothing more is removed yet"
+		}
+		return exit.Refusedf("%s: %s%s: to remove it, give --confirm %s", r.name, nothing, Doubts(r.confirm, lacks), want)
 	}
 	if !begun {
 		if rem, err = store.BeginRemoval(ctx, rem); err != nil {

@@ -249,6 +249,43 @@ func TestUndeclaredKind(t *testing.T) {
 	}
 }
 
+// TestTargets: a service does not start with a reference without an index, nor with versions that
+// differ in what a delete does.
+func TestTargets(t *testing.T) {
+	t.Parallel()
+	one, two, _ := services(t)
+	refer := func(d ...resource.TargetDelete) func(mux *http.ServeMux, data Store, opts ...connect.HandlerOption) {
+		return func(_ *http.ServeMux, data Store, _ ...connect.HandlerOption) {
+			table := resource.New(data, resource.Config[*secretsv2.Secret]{Kind: "secrets", Pattern: "secrets/{secret}"})
+			for _, d := range d {
+				table.Refer(resource.Target{Field: "replaces", Table: table, TargetDelete: d})
+			}
+		}
+	}
+	indexes := map[string][]string{"secrets": {"replaces"}}
+	service := func(v1, v2 Version) Service {
+		v1.Name, v1.APIs, v2.Name, v2.APIs, v2.Transformers = "v1", []protoreflect.ServiceDescriptor{one}, "v2", []protoreflect.ServiceDescriptor{two}, secrets.Specs()
+		return Service{Name: "secrets.example.com", Versions: []Version{v1, v2}}
+	}
+	differ := "versions v1 and v2 refer differently from secrets"
+	for name, tc := range map[string]struct {
+		s    Service
+		want string
+	}{
+		"alike":        {service(Version{Mount: refer(resource.Unset), Indexes: indexes}, Version{Mount: refer(resource.Unset), Indexes: indexes}), ""},
+		"no index":     {service(Version{Mount: refer(resource.Unset), Indexes: indexes}, Version{Mount: refer(resource.Unset)}), "version v2: resource: table of secrets: Refer: replaces: it has no index, so each delete would read all secrets: name it in Indexes of the Version"},
+		"one version":  {Service{Name: "secrets.example.com", Versions: []Version{{Name: "v1", APIs: []protoreflect.ServiceDescriptor{one}, Mount: refer(resource.Block)}}}, "version v1: resource: table of secrets: Refer: replaces: it has no index"},
+		"new in v2":    {service(Version{Mount: refer()}, Version{Mount: refer(resource.Block), Indexes: indexes}), differ},
+		"other":        {service(Version{Mount: refer(resource.Unset), Indexes: indexes}, Version{Mount: refer(resource.Block), Indexes: indexes}), differ},
+		"discontinued": {service(Version{Mount: refer()}, Version{Mount: refer(resource.Block), Indexes: indexes, Discontinued: true}), ""},
+	} {
+		err := tc.s.check()
+		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+			t.Errorf("%s: %v, want %q", name, err, tc.want)
+		}
+	}
+}
+
 // TestRegister: the controller of a service has what its versions say, and that of a service
 // with one version its kinds.
 func TestRegister(t *testing.T) {

@@ -24,27 +24,38 @@ func (s Service) checkKinds() error {
 	if s.register(registry) != nil {
 		return nil // the controller reports this error
 	}
-	for _, v := range s.Versions {
+	var before *declared
+	for i, v := range s.Versions {
 		if v.Mount == nil {
+			before = nil
 			continue
 		}
-		kinds := declared{}
+		d := &declared{kinds: map[string]bool{}, indexes: v.Indexes, targets: map[string][]resource.TargetDelete{}}
 		for _, k := range registry.Kinds(v.Name) {
-			kinds[k.Name] = true
+			d.kinds[k.Name] = true
 		}
-		if len(kinds) == 0 {
-			continue // a single version: the configuration may declare its kinds
-		}
-		if what := v.mountFails(kinds); what != "" {
+		what, whole := v.mountFails(d)
+		if what != "" {
 			return fmt.Errorf("dbcontroller.Service: version %s: %s", v.Name, what)
 		}
+		if !whole {
+			before = nil // not all targets are known
+			continue
+		}
+		// Handlers of both versions write the same records if one is served over the other's data.
+		if before != nil && s.Stacks == nil && v.Before == nil && !v.Discontinued {
+			if kind := d.differs(before); kind != "" {
+				return fmt.Errorf("dbcontroller.Service: versions %s and %s refer differently from %s (Table.Refer): a client of one of them could leave references to what is deleted. Declare the same in both, or stop serving %s over %s by Discontinued", s.Versions[i-1].Name, v.Name, kind, s.Versions[i-1].Name, v.Name)
+			}
+		}
+		before = d
 	}
 	return nil
 }
 
-// mountFails returns the panic text of package resource, or "" if mounting succeeds. It ignores
-// other panics: handlers may need more than this empty store offers.
-func (v Version) mountFails(data Store) (what string) {
+// mountFails returns the panic text of package resource, or "" if there is none. whole reports that
+// Mount returned. Other panics are ignored: handlers may need more than this empty store offers.
+func (v Version) mountFails(data Store) (what string, whole bool) {
 	defer func() {
 		// A handler may panic because this store is empty. That is no fault of the service.
 		if text, ok := recover().(string); ok && strings.HasPrefix(text, "resource: ") {
@@ -52,27 +63,54 @@ func (v Version) mountFails(data Store) (what string) {
 		}
 	}()
 	v.Mount(http.NewServeMux(), data)
+	return "", true
+}
+
+// declared is an empty store that knows the kinds and indexes of its version, and collects its
+// targets.
+type declared struct {
+	kinds   map[string]bool // empty: of a single version, whose kinds the configuration may declare
+	indexes map[string][]string
+	targets map[string][]resource.TargetDelete // by referring kind
+}
+
+var (
+	_ resource.Declared        = (*declared)(nil)
+	_ resource.DeclaredTargets = (*declared)(nil)
+)
+
+func (d *declared) Declares(kind string) bool { return len(d.kinds) == 0 || d.kinds[kind] }
+
+func (d *declared) DeclareTarget(kind, field string, target resource.TargetDelete) error {
+	if !slices.Contains(d.indexes[kind], field) {
+		return fmt.Errorf("it has no index, so each delete would read all %s: name it in Indexes of the Version", kind)
+	}
+	d.targets[kind] = append(d.targets[kind], target)
+	return nil
+}
+
+// differs returns a kind that both versions have and whose targets differ, or "". The fields may
+// have other names.
+func (d *declared) differs(before *declared) string {
+	for _, kind := range slices.Sorted(maps.Keys(d.kinds)) {
+		if before.kinds[kind] && !slices.Equal(slices.Sorted(slices.Values(before.targets[kind])), slices.Sorted(slices.Values(d.targets[kind]))) {
+			return kind
+		}
+	}
 	return ""
 }
 
-// declared is an empty store that knows the kinds of its version.
-type declared map[string]bool
-
-var _ resource.Declared = declared{}
-
-func (d declared) Declares(kind string) bool { return d[kind] }
-
-func (declared) Get(context.Context, string, string) (record.Record, error) {
+func (*declared) Get(context.Context, string, string) (record.Record, error) {
 	return record.Record{}, record.ErrNotFound
 }
 
-func (declared) List(context.Context, string, string, string, int) ([]record.Record, error) {
+func (*declared) List(context.Context, string, string, string, int) ([]record.Record, error) {
 	return nil, nil
 }
 
-func (declared) Write(context.Context, []record.Mutation) error { return record.ErrUnavailable }
+func (*declared) Write(context.Context, []record.Mutation) error { return record.ErrUnavailable }
 
-func (declared) Changes(context.Context, ...string) (vrunner.Subscription, error) {
+func (*declared) Changes(context.Context, ...string) (vrunner.Subscription, error) {
 	return nil, record.ErrUnavailable
 }
 

@@ -58,6 +58,9 @@ const (
 	TooLarge Reason = "TOO_LARGE"
 	// NotUnique means that another record already has the value in a unique index.
 	NotUnique Reason = "NOT_UNIQUE"
+	// StillReferenced means that other resources refer to what would be deleted. MetaReferrers gives
+	// their number.
+	StillReferenced Reason = "STILL_REFERENCED"
 	// Refused means that the database never accepts this content, because of a validator or a
 	// reserved field.
 	Refused Reason = "REFUSED"
@@ -84,6 +87,8 @@ const (
 	MetaOldest  = "oldest"  // oldest served version
 	MetaNewest  = "newest"
 	MetaActive  = "active" // version of the database
+	// MetaReferrers is the number of resources, such as "3". "10000+" means more than that.
+	MetaReferrers = "referrers"
 )
 
 // row is the code of a reason.
@@ -110,6 +115,7 @@ var rows = []row{
 	{MethodDiscontinued, connect.CodeUnimplemented},
 	{TooLarge, connect.CodeInvalidArgument},
 	{NotUnique, connect.CodeFailedPrecondition},
+	{StillReferenced, connect.CodeFailedPrecondition},
 	{Refused, connect.CodeInvalidArgument},
 	{Unreadable, connect.CodeDataLoss},
 	{KeyMissing, connect.CodeFailedPrecondition},

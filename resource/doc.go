@@ -33,6 +33,10 @@
 // changes the revision of its parent. A parent is deleted together with its children. Give a child
 // table an Owner if another version of the API has the children as a list in the parent.
 //
+// Refer declares fields that name resources of the same service. A delete then refuses, deletes or
+// changes the resources that name the deleted one, in one transaction. A new name changes the
+// revision of the resource that it names, so a delete that has not seen it fails and reads again.
+//
 // A list is not a snapshot (listing.List). A watch subscribes before it lists, so it reads a change
 // in between twice and never misses it. It sends the initial state, then a message that this is
 // complete, then changes. It does not send a state that the client already has.

@@ -106,3 +106,22 @@ func ExampleNew() {
 	})
 	_ = books
 }
+
+// A library with books cannot be deleted.
+func ExampleTable_Refer() {
+	store, err := sampletest.Open("libraries", "books")
+	if err != nil {
+		return
+	}
+	libraries := resource.New(store, resource.Config[*libraryv1.Library]{Kind: "libraries", Pattern: "libraries/{library}"})
+	books := resource.New(store, resource.Config[*libraryv1.Book]{Kind: "books", Pattern: "books/{book}"})
+	books.Refer(resource.Target{Field: "library", Table: libraries, TargetDelete: resource.Block})
+	ctx := context.Background()
+	_, errLibrary := libraries.Insert(ctx, &libraryv1.Library{Name: "libraries/main"})
+	_, errBook := books.Insert(ctx, &libraryv1.Book{Name: "books/dune", Library: "libraries/main"})
+	fmt.Println(errLibrary, errBook)
+	fmt.Println(libraries.Delete(ctx, &libraryv1.DeleteRequest{Name: "libraries/main"}))
+	// Output:
+	// <nil> <nil>
+	// libraries/main: failed_precondition: it, or what is deleted with it, is still referred to: 1 books by library: delete or change these first
+}

@@ -9,7 +9,6 @@ import (
 
 	"dbcontroller.dev/apiversion"
 	"dbcontroller.dev/apiversion/protodoc"
-	"dbcontroller.dev/internal/base/memory"
 	"dbcontroller.dev/record"
 )
 
@@ -34,16 +33,18 @@ type Owning interface {
 	adopt(of pattern, c child) error
 	// touch returns the writes that change the revision of one resource and of its owners.
 	touch(ctx context.Context, name string) ([]record.Mutation, error)
+	// owning returns the kind of the table.
+	owning() string
 }
 
 // child is a table whose resources belong to resources of another table.
 type child interface {
-	// below returns the deletions of all resources below a parent, with their parts and children.
-	// Resources that must not be deleted with their parent are an error.
-	below(ctx context.Context, parent string) ([]record.Mutation, error)
+	// below adds to a removal all resources below a deleted parent. Resources that must not be
+	// deleted with their parent are an error.
+	below(ctx context.Context, r *removal, parent string) error
 }
 
-// maxChildren bounds how many records are deleted together with a parent. They are deleted in one
+// maxChildren bounds how many records are deleted or changed together with a resource, in one
 // transaction.
 const maxChildren = 10_000
 
@@ -55,33 +56,44 @@ func (t *Table[M]) adopt(of pattern, c child) error {
 	return nil
 }
 
+func (t *Table[M]) owning() string { return t.cfg.Kind }
+
 func (t *Table[M]) touch(ctx context.Context, name string) ([]record.Mutation, error) {
-	rec, err := t.store.Get(ctx, t.cfg.Kind, name)
-	if err != nil {
-		return nil, about(name, err)
-	}
-	match, err := t.matching(rec.Doc)
-	if err != nil {
-		return nil, about(name, err)
-	}
-	m, err := t.Decode(rec)
+	own, err := t.touchOne(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	// The revision of the parent changes although its content does not. A conditional update of the
-	// parent then fails and reads the children again.
-	t.cfg.Revision.Next(m)
-	head, _ := t.split(m)
-	// The parent's own parts stay as they are.
+	owners, err := t.touchOwner(ctx, name)
+	return append(owners, own), err
+}
+
+// touchOne returns the write that changes the revision of one resource.
+func (t *Table[M]) touchOne(ctx context.Context, name string) (m record.Mutation, err error) {
+	rec, err := t.store.Get(ctx, t.cfg.Kind, name)
+	if err != nil {
+		return m, about(name, err)
+	}
+	match, err := t.matching(rec.Doc)
+	if err != nil {
+		return m, about(name, err)
+	}
+	msg, err := t.Decode(rec)
+	if err != nil {
+		return m, err
+	}
+	// The revision changes although the content does not. A conditional update of the resource then
+	// fails and reads what depends on it again.
+	t.cfg.Revision.Next(msg)
+	head, _ := t.split(msg)
+	// Its own parts stay as they are.
 	doc, err := protodoc.Merge(rec.Doc, head)
 	if err != nil {
-		return nil, about(name, fmt.Errorf("%w: %w", apiversion.ErrStored, err))
+		return m, about(name, fmt.Errorf("%w: %w", apiversion.ErrStored, err))
 	}
 	if doc, err = t.formed(doc, false); err != nil {
-		return nil, about(name, err)
+		return m, about(name, err)
 	}
-	owners, err := t.touchOwner(ctx, name)
-	return append(owners, record.Mutation{Kind: t.cfg.Kind, Key: rec.Key, Doc: doc, Match: as(rec.Doc, doc, match)}), err
+	return record.Mutation{Kind: t.cfg.Kind, Key: rec.Key, Doc: doc, Match: as(rec.Doc, doc, match)}, nil
 }
 
 // touchOwner returns the writes that change the owners of a resource. It returns none without an
@@ -90,75 +102,46 @@ func (t *Table[M]) touchOwner(ctx context.Context, name string) ([]record.Mutati
 	if t.cfg.Owner.Table == nil {
 		return nil, nil
 	}
-	// A name is {parent}/{collection}/{id}.
-	parent := strings.TrimSuffix(name[:strings.LastIndex(name, "/")], "/"+t.pattern.collection())
-	return t.cfg.Owner.Table.touch(ctx, parent)
+	return t.cfg.Owner.Table.touch(ctx, t.parentOf(name))
 }
 
-func (t *Table[M]) below(ctx context.Context, parent string) ([]record.Mutation, error) {
+// parentOf returns the name of a resource's parent. A name is {parent}/{collection}/{id}.
+func (t *Table[M]) parentOf(name string) string {
+	return strings.TrimSuffix(name[:strings.LastIndex(name, "/")], "/"+t.pattern.collection())
+}
+
+func (t *Table[M]) below(ctx context.Context, r *removal, parent string) error {
 	prefix := parent + "/" + t.pattern.collection() + "/"
-	ms, err := t.deletions(ctx, t.cfg.Kind, prefix)
+	names, err := t.deletions(ctx, r, t.cfg.Kind, prefix)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if len(ms) > 0 && t.cfg.Owner.Refuse {
-		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("%s has %s: delete them first", parent, t.pattern.collection()))
+	if len(names) > 0 && t.cfg.Owner.Refuse {
+		return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("%s has %s: delete them first", parent, t.pattern.collection()))
 	}
 	// Parts must not outlive their resource.
 	if t.cfg.Parts != nil {
-		parts, err := t.deletions(ctx, t.cfg.Parts.Kind, prefix)
-		if err != nil {
-			return nil, err
-		}
-		ms = append(ms, parts...)
-	}
-	if len(t.children) == 0 {
-		return ms, nil
-	}
-	// Grandchildren must not outlive their parent.
-	for _, m := range ms {
-		if m.Kind != t.cfg.Kind {
-			continue
-		}
-		name, _ := m.Key.Name()
-		more, err := t.deleteChildren(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		if ms = append(ms, more...); len(ms) > maxChildren {
-			return nil, tooMany(parent)
+		if _, err := t.deletions(ctx, r, t.cfg.Parts.Kind, prefix); err != nil {
+			return err
 		}
 	}
-	return ms, nil
+	if len(t.children) == 0 && len(t.referrers) == 0 {
+		return nil
+	}
+	// Grandchildren must not outlive their parent, and references must not outlive what they name.
+	for _, name := range names {
+		if err := t.follow(ctx, r, name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// deleteChildren returns the deletions of all children of a resource.
-func (t *Table[M]) deleteChildren(ctx context.Context, name string) ([]record.Mutation, error) {
-	var ms []record.Mutation
-	for _, c := range t.children {
-		more, err := c.below(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		if ms = append(ms, more...); len(ms) > maxChildren {
-			return nil, tooMany(name)
-		}
-	}
-	return ms, nil
-}
-
-func tooMany(name string) error {
-	return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("%s has more than %d records below it, which is more than one transaction deletes: delete some of them first", name, maxChildren))
-}
-
-// deletions returns a deletion for each record of a kind whose name has a prefix.
-func (t *Table[M]) deletions(ctx context.Context, kind, prefix string) ([]record.Mutation, error) {
+// deletions adds a deletion of each record of a kind whose name has a prefix, and returns the names.
+// The records need no condition of their own: to create or name one changes its owner, on which the
+// removal has a condition.
+func (t *Table[M]) deletions(ctx context.Context, r *removal, kind, prefix string) (names []string, err error) {
 	const batch = 1000
-	const each = 128 // of a mutation, next to its key
-	read := memory.ReadsOf(ctx)
-	// The request may hold other reads already, which must stay counted.
-	held := read.Held()
-	var ms []record.Mutation
 	for after := ""; ; {
 		recs, more, err := t.list(ctx, kind, prefix, after, batch, fetchBytes)
 		if err != nil {
@@ -168,16 +151,21 @@ func (t *Table[M]) deletions(ctx context.Context, kind, prefix string) ([]record
 			if after, err = nameOf(rec); err != nil {
 				return nil, err
 			}
-			ms = append(ms, record.Mutation{Kind: kind, Key: record.StringKey(after)}) // rec.Key may keep the document
-			held += int64(len(after) + each)
+			p := place{kind, record.StringKey(after)} // rec.Key may keep the document
+			if _, gone := r.gone[p]; gone {
+				continue
+			}
+			delete(r.cleared, p)
+			r.gone[p] = record.Mutation{Kind: kind, Key: p.key}
+			names = append(names, after)
+			// The limit is checked for each record, so that a huge parent costs neither time nor
+			// memory.
+			if err := r.keep(ctx, 2*len(after)); err != nil {
+				return nil, err
+			}
 		}
-		read.Keep(held) // only the keys are kept
-		switch {
-		// The limit is checked for each page, so that a huge parent costs neither time nor memory.
-		case len(ms) > maxChildren:
-			return nil, tooMany(strings.TrimSuffix(prefix, "/"))
-		case !more:
-			return ms, nil
+		if !more || len(recs) == 0 {
+			return names, nil
 		}
 	}
 }

@@ -85,6 +85,10 @@ type Table[M proto.Message] struct {
 	name     protoreflect.FieldDescriptor
 	revision protoreflect.FieldDescriptor
 	children []child // New of the child tables adds them, before any request
+	// Refer adds these, before any request.
+	targets   []*reference[M]
+	referrers []follower // of other tables, or of this one
+	turns     *turns
 }
 
 // Declared is a Store that knows the declared kinds. With it, a program reports an undeclared kind
@@ -105,7 +109,7 @@ func New[M proto.Message](store vrunner.Store, cfg Config[M]) *Table[M] {
 
 func newTable[M proto.Message](store vrunner.Store, cfg Config[M]) (*Table[M], error) {
 	var none M // a nil pointer of a generated type knows its descriptor
-	t := &Table[M]{store: store, message: none.ProtoReflect().Descriptor()}
+	t := &Table[M]{store: store, message: none.ProtoReflect().Descriptor(), turns: newTurns()}
 	// An alias of two fields would make stored data ambiguous.
 	if err := protodoc.CheckAliases(t.message); err != nil {
 		return nil, err

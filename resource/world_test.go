@@ -10,7 +10,6 @@ import (
 
 	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.uber.org/goleak"
 
 	"dbcontroller.dev/apiversion"
 	"dbcontroller.dev/apiversion/listing"
@@ -18,9 +17,10 @@ import (
 	libraryv1 "dbcontroller.dev/gen/library/v1"
 	"dbcontroller.dev/gen/library/v1/libraryv1connect"
 	secretsv2 "dbcontroller.dev/gen/secrets/v2"
+	"dbcontroller.dev/integration/localmongo/mongotest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { mongotest.Main(m) }
 
 // shelf is a table of books whose copies are parts, and a table of libraries.
 type shelf struct {

@@ -127,13 +127,23 @@ func (t *Table[M]) create(ctx context.Context, name string, in M) (M, error) {
 		return in, err
 	}
 	ms := append([]record.Mutation{{Kind: t.cfg.Kind, Key: record.StringKey(name), Doc: doc, Absent: true}}, more...)
-	// The write fails with ErrMismatch only if the owner changes meanwhile. Only that is retried.
+	done, err := t.await(ctx, name, m, none)
+	if err != nil {
+		return in, err
+	}
+	defer done()
+	// The write fails with ErrMismatch only if an owner or a target changes meanwhile. Only that is
+	// retried.
 	return m, again(ctx, name, func() error {
 		owners, err := t.touchOwner(ctx, name)
 		if err != nil {
 			return err
 		}
-		return apiversion.Known(t.store.Write(ctx, slices.Concat(ms, owners)))
+		targets, err := t.touchTargets(ctx, name, m, none)
+		if err != nil {
+			return err
+		}
+		return t.raced(apiversion.Known(t.store.Write(ctx, once(slices.Concat(ms, owners, targets)))))
 	})
 }
 
@@ -213,27 +223,10 @@ func (t *Table[M]) tryChange(ctx context.Context, r request, name string, apply 
 	}
 	// apply changes m, but Check and the parts need the state before.
 	before := proto.CloneOf(m)
-	_, partsBefore := t.split(before)
 	if err := apply(m); err != nil {
 		return m, err
 	}
-	t.setName(m, name)
-	// apply must not set the revision, so it is counted from the stored one.
-	m.ProtoReflect().Set(t.revision, proto.CloneOf(before).ProtoReflect().Get(t.revision))
-	t.cfg.Revision.Next(m)
-	if err := t.cfg.Check(ctx, m, before); err != nil {
-		return m, err
-	}
-	head, parts := t.split(m)
-	// Merge keeps the stored fields that this program does not know.
-	doc, err := protodoc.Merge(now.head.Doc, head)
-	if err != nil {
-		return m, apiversion.RequestError(err)
-	}
-	if doc, err = t.formed(doc, false); err != nil {
-		return m, err
-	}
-	more, err := t.partWrites(name, now.parts, partsBefore, parts)
+	ms, err := t.rewrite(ctx, name, now, before, m)
 	if err != nil {
 		return m, err
 	}
@@ -242,8 +235,44 @@ func (t *Table[M]) tryChange(ctx context.Context, r request, name string, apply 
 	if err != nil {
 		return m, err
 	}
+	done, err := t.await(ctx, name, m, before)
+	if err != nil {
+		return m, err
+	}
+	defer done()
+	targets, err := t.touchTargets(ctx, name, m, before)
+	if err != nil {
+		return m, err
+	}
+	return m, t.raced(apiversion.Known(t.store.Write(ctx, once(slices.Concat(ms, owners, targets)))))
+}
+
+// rewrite returns the writes of a resource and its parts that turn before into m. It counts the
+// revision of m and checks it.
+func (t *Table[M]) rewrite(ctx context.Context, name string, now stored, before, m M) ([]record.Mutation, error) {
+	_, partsBefore := t.split(before)
+	t.setName(m, name)
+	// The caller must not set the revision, so it is counted from the stored one.
+	m.ProtoReflect().Set(t.revision, proto.CloneOf(before).ProtoReflect().Get(t.revision))
+	t.cfg.Revision.Next(m)
+	if err := t.cfg.Check(ctx, m, before); err != nil {
+		return nil, err
+	}
+	head, parts := t.split(m)
+	// Merge keeps the stored fields that this program does not know.
+	doc, err := protodoc.Merge(now.head.Doc, head)
+	if err != nil {
+		return nil, apiversion.RequestError(err)
+	}
+	if doc, err = t.formed(doc, false); err != nil {
+		return nil, err
+	}
+	more, err := t.partWrites(name, now.parts, partsBefore, parts)
+	if err != nil {
+		return nil, err
+	}
 	own := record.Mutation{Kind: t.cfg.Kind, Key: now.head.Key, Doc: doc, Match: as(now.head.Doc, doc, now.match)}
-	return m, apiversion.Known(t.store.Write(ctx, slices.Concat([]record.Mutation{own}, more, owners)))
+	return append([]record.Mutation{own}, more...), nil
 }
 
 // wholeBytes is the largest total size of a compared document and its replacement. A command
@@ -300,8 +329,10 @@ func (t *Table[M]) matching(doc bson.Raw) (*record.Match, error) {
 }
 
 // Delete deletes the resource that a request names, with its parts and its children, in one
-// transaction. The errors are those of Change. It fails with FAILED_PRECONDITION if an Owner has
-// Refuse and there are children, or if there are more than 10,000 records below the resource.
+// transaction, and does to the resources that refer to these what Target.TargetDelete says. The
+// errors are those of Change. It fails with FAILED_PRECONDITION if an Owner has Refuse and there are
+// children, if a Target with Block is left (refusal.StillReferenced), or if more than 10,000 records
+// would be deleted or changed with the resource.
 func (t *Table[M]) Delete(ctx context.Context, req proto.Message) error {
 	r := t.request(req)
 	name, err := t.named(r)
@@ -314,12 +345,12 @@ func (t *Table[M]) Delete(ctx context.Context, req proto.Message) error {
 func (t *Table[M]) tryDelete(ctx context.Context, r request, name string) error {
 	ctx, read := memory.Read(ctx)
 	defer read.Drop()
-	owners, err := t.touchOwner(ctx, name)
-	if err != nil && !errors.Is(err, record.ErrNotFound) { // an orphan can be deleted
-		return err
-	}
 	// Nothing depends on the record's content, so it need not be read.
-	if t.cfg.Parts == nil && len(t.children) == 0 && !t.expects(r) {
+	if t.cfg.Parts == nil && len(t.children) == 0 && len(t.referrers) == 0 && !t.expects(r) {
+		owners, err := t.touchOwner(ctx, name)
+		if err != nil && !errors.Is(err, record.ErrNotFound) { // an orphan can be deleted
+			return err
+		}
 		return apiversion.Known(t.store.Write(ctx, append(owners, record.Mutation{Kind: t.cfg.Kind, Key: record.StringKey(name), Exists: true})))
 	}
 	m, now, err := t.read(ctx, name)
@@ -335,18 +366,20 @@ func (t *Table[M]) tryDelete(ctx context.Context, r request, name string) error 
 			return err
 		}
 	}
-	// The children are read after the record. To create a child changes the record, so a child that
-	// is created meanwhile makes the condition on it fail.
-	children, err := t.deleteChildren(ctx, name)
+	plan := newRemoval(ctx)
+	if err := t.remove(ctx, plan, name, now.match, now.parts); err != nil {
+		return err
+	}
+	ms, err := plan.mutations(ctx)
 	if err != nil {
 		return err
 	}
-	ms := append(slices.Concat(owners, children), record.Mutation{Kind: t.cfg.Kind, Key: now.head.Key, Match: now.match})
-	// Parts need no condition of their own: they change only together with the record.
-	for _, p := range now.parts {
-		ms = append(ms, record.Mutation{Kind: p.Kind, Key: p.Key})
+	err = oversize(apiversion.Known(t.store.Write(ctx, ms)), len(ms))
+	if len(ms) > 1 && errors.Is(err, record.ErrNotFound) {
+		// One of the other records was deleted meanwhile, or this one, which the next read shows.
+		return fmt.Errorf("%w: a resource was deleted meanwhile", record.ErrMismatch)
 	}
-	return apiversion.Known(t.store.Write(ctx, ms))
+	return err
 }
 
 // formed removes from a document its empty sparse fields and, in a new one, the field of the parts.

@@ -15,7 +15,7 @@ import (
 var Service = dbcontroller.Service{
 	Name: "library",
 	Versions: []dbcontroller.Version{
-		{Name: "v1", APIs: []protoreflect.ServiceDescriptor{apiV1}, Mount: mountV1},
-		{Name: "v2", APIs: []protoreflect.ServiceDescriptor{apiV2}, Mount: mountV2, Transformers: transformers()},
+		{Name: "v1", APIs: []protoreflect.ServiceDescriptor{apiV1}, Mount: mountV1, Indexes: map[string][]string{"books": {"library"}}},
+		{Name: "v2", APIs: []protoreflect.ServiceDescriptor{apiV2}, Mount: mountV2, Transformers: transformers(), Indexes: map[string][]string{"books": {"branch"}}},
 	},
 }

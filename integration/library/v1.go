@@ -3,18 +3,14 @@ package library
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/types/known/emptypb"
-
 	"dbcontroller.dev"
 	"dbcontroller.dev/apiversion"
 	"dbcontroller.dev/apiversion/listing"
 	v1 "dbcontroller.dev/gen/library/v1"
 	"dbcontroller.dev/gen/library/v1/libraryv1connect"
-	"dbcontroller.dev/record"
 	"dbcontroller.dev/resource"
 )
 
@@ -36,13 +32,14 @@ func mountV1(mux *http.ServeMux, data dbcontroller.Store, opts ...connect.Handle
 			func(b *v1.Book) map[string]*v1.Copies { return map[string]*v1.Copies{"copies": b.GetCopies()} },
 			func(b *v1.Book, parts map[string]*v1.Copies) error { b.Copies = parts["copies"]; return nil }),
 	})
+	s.books.Refer(resource.Target{Field: "library", Table: s.libraries, TargetDelete: resource.Block})
 	_, own := libraryv1connect.NewLibraryServiceHandler(s, opts...)
 	mux.Handle(resource.NewHandler(resource.Service{
-		Descriptor: apiV1, Tables: []resource.Standard{s.libraries, s.books}, Own: own, Except: []string{"DeleteLibrary"}, Options: opts,
+		Descriptor: apiV1, Tables: []resource.Standard{s.libraries, s.books}, Own: own, Options: opts,
 	}))
 }
 
-func (s *serviceV1) checkBook(ctx context.Context, b, _ *v1.Book) error {
+func (s *serviceV1) checkBook(_ context.Context, b, _ *v1.Book) error {
 	// A client may leave the copies out; their record must exist all the same.
 	if b.Copies == nil {
 		b.Copies = &v1.Copies{}
@@ -50,14 +47,7 @@ func (s *serviceV1) checkBook(ctx context.Context, b, _ *v1.Book) error {
 	if err := checkBook(b.GetTitle(), b.Copies.GetTotal(), b.Copies.GetLent()); err != nil {
 		return err
 	}
-	if err := resource.CheckName("library", b.GetLibrary(), "libraries/{library}"); err != nil {
-		return err
-	}
-	_, err := s.libraries.Find(ctx, b.GetLibrary())
-	if errors.Is(err, record.ErrNotFound) {
-		return listing.Invalid("library", "there is no %s", b.GetLibrary())
-	}
-	return err
+	return resource.CheckName("library", b.GetLibrary(), "libraries/{library}")
 }
 
 // checkBook checks the fields that both versions share.
@@ -73,22 +63,7 @@ func checkBook(title string, copies, lent int32) error {
 	return nil
 }
 
-var (
-	errNoneLeft = connect.NewError(connect.CodeFailedPrecondition, errors.New("all copies are lent"))
-	errHasBooks = connect.NewError(connect.CodeFailedPrecondition, errors.New("it has books"))
-)
-
-func (s *serviceV1) DeleteLibrary(ctx context.Context, req *connect.Request[v1.DeleteRequest]) (*connect.Response[emptypb.Empty], error) {
-	// A book of a deleted library would refer to nothing.
-	page, err := s.books.List(ctx, &v1.ListRequest{Filter: fmt.Sprintf("library == %q", req.Msg.GetName()), PageSize: 1})
-	if err == nil && len(page.Items) > 0 {
-		err = errHasBooks
-	}
-	if err == nil {
-		err = s.libraries.Delete(ctx, req.Msg)
-	}
-	return apiversion.Respond(&emptypb.Empty{}, err)
-}
+var errNoneLeft = connect.NewError(connect.CodeFailedPrecondition, errors.New("all copies are lent"))
 
 func (s *serviceV1) LendBook(ctx context.Context, req *connect.Request[v1.LendBookRequest]) (*connect.Response[v1.Book], error) {
 	return apiversion.Respond(s.books.Change(ctx, req.Msg, func(b *v1.Book) error {

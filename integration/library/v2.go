@@ -2,19 +2,13 @@ package library
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/types/known/emptypb"
-
 	"dbcontroller.dev"
 	"dbcontroller.dev/apiversion"
-	"dbcontroller.dev/apiversion/listing"
 	v2 "dbcontroller.dev/gen/library/v2"
 	"dbcontroller.dev/gen/library/v2/libraryv2connect"
-	"dbcontroller.dev/record"
 	"dbcontroller.dev/resource"
 )
 
@@ -31,35 +25,18 @@ func mountV2(mux *http.ServeMux, data dbcontroller.Store, opts ...connect.Handle
 	s := &serviceV2{}
 	s.branches = resource.New(data, resource.Config[*v2.Branch]{Kind: "branches", Pattern: "branches/{branch}"})
 	s.books = resource.New(data, resource.Config[*v2.Book]{Kind: "books", Pattern: "books/{book}", NewID: resource.RandomID, Check: s.checkBook})
+	s.books.Refer(resource.Target{Field: "branch", Table: s.branches, TargetDelete: resource.Block})
 	_, own := libraryv2connect.NewLibraryServiceHandler(s, opts...)
 	mux.Handle(resource.NewHandler(resource.Service{
-		Descriptor: apiV2, Tables: []resource.Standard{s.branches, s.books}, Own: own, Except: []string{"DeleteBranch"}, Options: opts,
+		Descriptor: apiV2, Tables: []resource.Standard{s.branches, s.books}, Own: own, Options: opts,
 	}))
 }
 
-func (s *serviceV2) checkBook(ctx context.Context, b, _ *v2.Book) error {
+func (s *serviceV2) checkBook(_ context.Context, b, _ *v2.Book) error {
 	if err := checkBook(b.GetTitle(), b.GetCopies(), b.GetLent()); err != nil {
 		return err
 	}
-	if err := resource.CheckName("branch", b.GetBranch(), "branches/{branch}"); err != nil {
-		return err
-	}
-	_, err := s.branches.Find(ctx, b.GetBranch())
-	if errors.Is(err, record.ErrNotFound) {
-		return listing.Invalid("branch", "there is no %s", b.GetBranch())
-	}
-	return err
-}
-
-func (s *serviceV2) DeleteBranch(ctx context.Context, req *connect.Request[v2.DeleteRequest]) (*connect.Response[emptypb.Empty], error) {
-	page, err := s.books.List(ctx, &v2.ListRequest{Filter: fmt.Sprintf("branch == %q", req.Msg.GetName()), PageSize: 1})
-	if err == nil && len(page.Items) > 0 {
-		err = errHasBooks
-	}
-	if err == nil {
-		err = s.branches.Delete(ctx, req.Msg)
-	}
-	return apiversion.Respond(&emptypb.Empty{}, err)
+	return resource.CheckName("branch", b.GetBranch(), "branches/{branch}")
 }
 
 func (s *serviceV2) LendBook(ctx context.Context, req *connect.Request[v2.LendBookRequest]) (*connect.Response[v2.Book], error) {

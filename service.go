@@ -35,6 +35,10 @@ type Service struct {
 	// Stacks replaces the handlers that the server composes from Versions. Nil: the server composes
 	// them.
 	Stacks Stacks
+	// REST serves the google.api.http annotations of all APIs, with rest.Front (package
+	// apiversion/rest). It answers REST requests by calls of procedures to next, which serves all other
+	// requests. Nil: there is no REST.
+	REST func(apis []protoreflect.ServiceDescriptor, next http.Handler) (http.Handler, error)
 	// Tasks are data updates written in Go. Each belongs to one version.
 	Tasks []transform.Task
 	// Search opens the indexes for full-text search, with localsearch.Engine. Servers have indexes if
@@ -157,6 +161,12 @@ func (s Service) check() error {
 	}
 	if err := s.checkKinds(); err != nil {
 		return err
+	}
+	// front panics if this fails.
+	if s.REST != nil {
+		if _, err := s.REST(s.apis(), http.NotFoundHandler()); err != nil {
+			return fmt.Errorf("dbcontroller.Service: REST: %w", err)
+		}
 	}
 	// before panics if an adapter cannot be built, so each one is built here once.
 	for i, v := range s.Versions {

@@ -20,7 +20,7 @@ import (
 // Server returns the service in the form that package internal/program/server/app serves. Tests of this project
 // start it with their own stores. It is not part of the stable API.
 func (s Service) Server() serverapp.Service {
-	out := serverapp.Service{Name: s.Name, APIs: s.apis(), Stack: s.stack, Watches: s.Watches}
+	out := serverapp.Service{Name: s.Name, APIs: s.apis(), Stack: s.stack, Front: s.front, Watches: s.Watches}
 	if out.Watches == nil {
 		out.Watches = func(mux *http.ServeMux, r *vrunner.Runner, opts ...connect.HandlerOption) {
 			resource.MountWatches(mux, r, s.apis(), opts...)
@@ -49,10 +49,27 @@ func (s Service) Server() serverapp.Service {
 // exactly as a server does behind its port. stores has one entry for each version with data. It is
 // for tests of a service.
 func (s Service) Handler(active string, stores map[string]Store, opts ...connect.HandlerOption) http.Handler {
+	return s.front(s.handlers(active, stores, opts))
+}
+
+// handlers returns the handlers of all procedures.
+func (s Service) handlers(active string, stores map[string]Store, opts []connect.HandlerOption) http.Handler {
 	if s.Stacks != nil {
 		return s.Stacks(active, stores, opts...)
 	}
 	return s.composed(active, stores, opts)
+}
+
+// front puts REST in front of all procedures, if the service has it.
+func (s Service) front(next http.Handler) http.Handler {
+	if s.REST == nil {
+		return next
+	}
+	h, err := s.REST(s.apis(), next)
+	if err != nil {
+		panic(err) // check has already built it once
+	}
+	return h
 }
 
 // stack builds the handler, fixtures and background work of a version for the time it is active.
@@ -68,7 +85,7 @@ func (s Service) stack(active string, views map[string]*vrunner.View, opts ...co
 	reads := apiversion.Readers(s.apis()...)
 	streams := s.streams()
 	out := vrunner.Stack{
-		Handler: s.Handler(active, stores, opts...),
+		Handler: s.handlers(active, stores, opts),
 		Write:   func(r *http.Request) bool { return !reads(r.URL.Path) },
 		Stream:  func(r *http.Request) bool { return streams[r.URL.Path] },
 	}

@@ -70,7 +70,7 @@ func Start(t testing.TB, service dbcontroller.Service) *Server {
 	mux := http.NewServeMux()
 	mux.Handle("/", s.runner)
 	server.Watches(mux, s.runner)
-	s.http = httptest.NewServer(mux)
+	s.http = httptest.NewServer(server.Front(mux))
 	s.URL = s.http.URL
 	t.Cleanup(func() {
 		stop()

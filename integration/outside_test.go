@@ -55,6 +55,11 @@ func TestServiceOutsideTheTree(t *testing.T) {
 	for _, found := range regexp.MustCompile(`(?m)\S*(testcontainers|docker|moby|containerd|etcd/server|etcd/raft|bbolt)\S*`).FindAllString(sums+said, -1) {
 		t.Errorf("who uses the library gets %s", found)
 	}
+	// A service has what it imports: rest.Front, of which this one has nothing, brings a library along.
+	// The line of a go.mod alone is no download.
+	if regexp.MustCompile(`(?m)^connectrpc\.com/vanguard \S+ h1:`).MatchString(sums) {
+		t.Error("who serves no REST gets its library")
+	}
 	if !strings.Contains(sums, "go.etcd.io/etcd/client/v3 ") || len(sums) < 5000 {
 		t.Errorf("go.sum has not what a service needs:\n%s", sums)
 	}

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"dbcontroller.dev"
+	"dbcontroller.dev/apiversion/rest"
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/examples/sample"
 	"dbcontroller.dev/integration/skew"
@@ -201,7 +202,7 @@ func playServer(ctx context.Context, s stage) error {
 		}
 	}()
 	service := samples.Service()
-	service.Search = localsearch.Engine // as cmd/server
+	service.Search, service.REST = localsearch.Engine, rest.Front // as cmd/server
 	own := flag.NewFlagSet("server", flag.ContinueOnError)
 	service.Flags(own)
 	flags := pflag.NewFlagSet("server", pflag.ContinueOnError)

@@ -1,8 +1,11 @@
 package integration_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -64,6 +67,8 @@ func TestSecretsOverFlips(t *testing.T) {
 		c.setPayload(ctx, "s1", to)
 		told("s1", to)
 		c.page(ctx, token, "s2", "s1")
+		c.setPayloadByREST(ctx, s.http, "http://"+api+"/v1/projects/p/secrets/s1", to+" by REST")
+		told("s1", to+" by REST")
 		got, err := c.v2.GetSecret(ctx, connect.NewRequest(&secretsv2.GetSecretRequest{Name: "projects/p/regions/us-west2/secrets/s2"}))
 		switch {
 		case err != nil:
@@ -98,6 +103,37 @@ func (c secretClient) setPayload(ctx context.Context, id, payload string) {
 	c.t.Helper()
 	if _, err := c.v1.SetPayload(ctx, connect.NewRequest(&secretsv1.SetPayloadRequest{Name: "projects/p/secrets/" + id, Payload: []byte(payload)})); err != nil {
 		c.t.Error(err)
+	}
+}
+
+// setPayloadByREST does it by the path of the method, and reads it by that of the secret.
+func (c secretClient) setPayloadByREST(ctx context.Context, client *http.Client, secret, payload string) {
+	c.t.Helper()
+	body, err := json.Marshal(map[string][]byte{"payload": []byte(payload)})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, call := range []struct {
+		method, url string
+		body        []byte
+	}{{http.MethodPost, secret + ":setPayload", body}, {http.MethodGet, secret, nil}} {
+		req, err := http.NewRequestWithContext(ctx, call.method, call.url, bytes.NewReader(call.body))
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		var got struct {
+			Name    string `json:"name"`
+			Payload []byte `json:"payload"`
+		}
+		err = json.NewDecoder(res.Body).Decode(&got)
+		_ = res.Body.Close()
+		if err != nil || res.StatusCode != http.StatusOK || got.Name != "projects/p/secrets/s1" || string(got.Payload) != payload {
+			c.t.Errorf("%s %s: %s %v %v", call.method, call.url, res.Status, got, err)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"dbcontroller.dev"
+	"dbcontroller.dev/apiversion/rest"
 	"dbcontroller.dev/internal/program/server/samples"
 	"dbcontroller.dev/resource/localsearch"
 )
@@ -11,5 +12,6 @@ import (
 func main() {
 	service := samples.Service()
 	service.Search = localsearch.Engine
+	service.REST = rest.Front
 	dbcontroller.Serve(service)
 }

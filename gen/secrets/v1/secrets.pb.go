@@ -9,6 +9,7 @@
 package secretsv1
 
 import (
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	fieldmaskpb "google.golang.org/protobuf/types/known/fieldmaskpb"
@@ -1176,7 +1177,7 @@ var File_secrets_v1_secrets_proto protoreflect.FileDescriptor
 const file_secrets_v1_secrets_proto_rawDesc = "" +
 	"\n" +
 	"\x18secrets/v1/secrets.proto\x12\n" +
-	"secrets.v1\x1a google/protobuf/field_mask.proto\"\x96\x02\n" +
+	"secrets.v1\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\"\x96\x02\n" +
 	"\x06Secret\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\fR\apayload\x12\x1d\n" +
@@ -1255,18 +1256,18 @@ const file_secrets_v1_secrets_proto_rawDesc = "" +
 	"\x11EVENT_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tEVENT_PUT\x10\x01\x12\x10\n" +
 	"\fEVENT_DELETE\x10\x02\x12\x13\n" +
-	"\x0fEVENT_CAUGHT_UP\x10\x032\x80\x06\n" +
-	"\rSecretService\x12Q\n" +
-	"\fCreateSecret\x12\x1f.secrets.v1.CreateSecretRequest\x1a .secrets.v1.CreateSecretResponse\x12M\n" +
-	"\tGetSecret\x12\x1c.secrets.v1.GetSecretRequest\x1a\x1d.secrets.v1.GetSecretResponse\"\x03\x90\x02\x01\x12S\n" +
-	"\vListSecrets\x12\x1e.secrets.v1.ListSecretsRequest\x1a\x1f.secrets.v1.ListSecretsResponse\"\x03\x90\x02\x01\x12Y\n" +
-	"\rSearchSecrets\x12 .secrets.v1.SearchSecretsRequest\x1a!.secrets.v1.SearchSecretsResponse\"\x03\x90\x02\x01\x12Q\n" +
-	"\fUpdateSecret\x12\x1f.secrets.v1.UpdateSecretRequest\x1a .secrets.v1.UpdateSecretResponse\x12Q\n" +
-	"\fDeleteSecret\x12\x1f.secrets.v1.DeleteSecretRequest\x1a .secrets.v1.DeleteSecretResponse\x12K\n" +
+	"\x0fEVENT_CAUGHT_UP\x10\x032\x8f\t\n" +
+	"\rSecretService\x12\x8a\x01\n" +
+	"\fCreateSecret\x12\x1f.secrets.v1.CreateSecretRequest\x1a .secrets.v1.CreateSecretResponse\"7\x82\xd3\xe4\x93\x021:\x06secretb\x06secret\"\x1f/v1/{parent=projects/*}/secrets\x12|\n" +
+	"\tGetSecret\x12\x1c.secrets.v1.GetSecretRequest\x1a\x1d.secrets.v1.GetSecretResponse\"2\x82\xd3\xe4\x93\x02)b\x06secret\x12\x1f/v1/{name=projects/*/secrets/*}\x90\x02\x01\x12z\n" +
+	"\vListSecrets\x12\x1e.secrets.v1.ListSecretsRequest\x1a\x1f.secrets.v1.ListSecretsResponse\"*\x82\xd3\xe4\x93\x02!\x12\x1f/v1/{parent=projects/*}/secrets\x90\x02\x01\x12\x87\x01\n" +
+	"\rSearchSecrets\x12 .secrets.v1.SearchSecretsRequest\x1a!.secrets.v1.SearchSecretsResponse\"1\x82\xd3\xe4\x93\x02(\x12&/v1/{parent=projects/*}/secrets:search\x90\x02\x01\x12\x91\x01\n" +
+	"\fUpdateSecret\x12\x1f.secrets.v1.UpdateSecretRequest\x1a .secrets.v1.UpdateSecretResponse\">\x82\xd3\xe4\x93\x028:\x06secretb\x06secret2&/v1/{secret.name=projects/*/secrets/*}\x12z\n" +
+	"\fDeleteSecret\x12\x1f.secrets.v1.DeleteSecretRequest\x1a .secrets.v1.DeleteSecretResponse\"'\x82\xd3\xe4\x93\x02!*\x1f/v1/{name=projects/*/secrets/*}\x12\x8a\x01\n" +
 	"\n" +
-	"SetPayload\x12\x1d.secrets.v1.SetPayloadRequest\x1a\x1e.secrets.v1.SetPayloadResponse\x12P\n" +
+	"SetPayload\x12\x1d.secrets.v1.SetPayloadRequest\x1a\x1e.secrets.v1.SetPayloadResponse\"=\x82\xd3\xe4\x93\x027:\x01*b\x06secret\"*/v1/{name=projects/*/secrets/*}:setPayload\x12v\n" +
 	"\n" +
-	"ListOwners\x12\x1d.secrets.v1.ListOwnersRequest\x1a\x1e.secrets.v1.ListOwnersResponse\"\x03\x90\x02\x01\x12X\n" +
+	"ListOwners\x12\x1d.secrets.v1.ListOwnersRequest\x1a\x1e.secrets.v1.ListOwnersResponse\")\x82\xd3\xe4\x93\x02 \x12\x1e/v1/{parent=projects/*}/owners\x90\x02\x01\x12X\n" +
 	"\fWatchSecrets\x12\x1f.secrets.v1.WatchSecretsRequest\x1a .secrets.v1.WatchSecretsResponse\"\x03\x90\x02\x010\x01B+Z)dbcontroller.dev/gen/secrets/v1;secretsv1b\x06proto3"
 
 var (

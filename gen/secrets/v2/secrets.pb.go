@@ -10,6 +10,7 @@
 package secretsv2
 
 import (
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	fieldmaskpb "google.golang.org/protobuf/types/known/fieldmaskpb"
@@ -1105,7 +1106,7 @@ var File_secrets_v2_secrets_proto protoreflect.FileDescriptor
 const file_secrets_v2_secrets_proto_rawDesc = "" +
 	"\n" +
 	"\x18secrets/v2/secrets.proto\x12\n" +
-	"secrets.v2\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x85\x03\n" +
+	"secrets.v2\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x85\x03\n" +
 	"\x06Secret\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\fR\apayload\x12;\n" +
@@ -1183,15 +1184,15 @@ const file_secrets_v2_secrets_proto_rawDesc = "" +
 	"\x11EVENT_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tEVENT_PUT\x10\x01\x12\x10\n" +
 	"\fEVENT_DELETE\x10\x02\x12\x13\n" +
-	"\x0fEVENT_CAUGHT_UP\x10\x032\xb4\x05\n" +
-	"\rSecretService\x12Q\n" +
-	"\fCreateSecret\x12\x1f.secrets.v2.CreateSecretRequest\x1a .secrets.v2.CreateSecretResponse\x12M\n" +
-	"\tGetSecret\x12\x1c.secrets.v2.GetSecretRequest\x1a\x1d.secrets.v2.GetSecretResponse\"\x03\x90\x02\x01\x12S\n" +
-	"\vListSecrets\x12\x1e.secrets.v2.ListSecretsRequest\x1a\x1f.secrets.v2.ListSecretsResponse\"\x03\x90\x02\x01\x12Y\n" +
-	"\rSearchSecrets\x12 .secrets.v2.SearchSecretsRequest\x1a!.secrets.v2.SearchSecretsResponse\"\x03\x90\x02\x01\x12Q\n" +
-	"\fUpdateSecret\x12\x1f.secrets.v2.UpdateSecretRequest\x1a .secrets.v2.UpdateSecretResponse\x12Q\n" +
-	"\fDeleteSecret\x12\x1f.secrets.v2.DeleteSecretRequest\x1a .secrets.v2.DeleteSecretResponse\x12Q\n" +
-	"\fRotateSecret\x12\x1f.secrets.v2.RotateSecretRequest\x1a .secrets.v2.RotateSecretResponse\x12X\n" +
+	"\x0fEVENT_CAUGHT_UP\x10\x032\xe2\b\n" +
+	"\rSecretService\x12\x94\x01\n" +
+	"\fCreateSecret\x12\x1f.secrets.v2.CreateSecretRequest\x1a .secrets.v2.CreateSecretResponse\"A\x82\xd3\xe4\x93\x02;:\x06secretb\x06secret\")/v2/{parent=projects/*/regions/*}/secrets\x12\x86\x01\n" +
+	"\tGetSecret\x12\x1c.secrets.v2.GetSecretRequest\x1a\x1d.secrets.v2.GetSecretResponse\"<\x82\xd3\xe4\x93\x023b\x06secret\x12)/v2/{name=projects/*/regions/*/secrets/*}\x90\x02\x01\x12\x84\x01\n" +
+	"\vListSecrets\x12\x1e.secrets.v2.ListSecretsRequest\x1a\x1f.secrets.v2.ListSecretsResponse\"4\x82\xd3\xe4\x93\x02+\x12)/v2/{parent=projects/*/regions/*}/secrets\x90\x02\x01\x12\x91\x01\n" +
+	"\rSearchSecrets\x12 .secrets.v2.SearchSecretsRequest\x1a!.secrets.v2.SearchSecretsResponse\";\x82\xd3\xe4\x93\x022\x120/v2/{parent=projects/*/regions/*}/secrets:search\x90\x02\x01\x12\x9b\x01\n" +
+	"\fUpdateSecret\x12\x1f.secrets.v2.UpdateSecretRequest\x1a .secrets.v2.UpdateSecretResponse\"H\x82\xd3\xe4\x93\x02B:\x06secretb\x06secret20/v2/{secret.name=projects/*/regions/*/secrets/*}\x12\x84\x01\n" +
+	"\fDeleteSecret\x12\x1f.secrets.v2.DeleteSecretRequest\x1a .secrets.v2.DeleteSecretResponse\"1\x82\xd3\xe4\x93\x02+*)/v2/{name=projects/*/regions/*/secrets/*}\x12\x96\x01\n" +
+	"\fRotateSecret\x12\x1f.secrets.v2.RotateSecretRequest\x1a .secrets.v2.RotateSecretResponse\"C\x82\xd3\xe4\x93\x02=:\x01*b\x06secret\"0/v2/{name=projects/*/regions/*/secrets/*}:rotate\x12X\n" +
 	"\fWatchSecrets\x12\x1f.secrets.v2.WatchSecretsRequest\x1a .secrets.v2.WatchSecretsResponse\"\x03\x90\x02\x010\x01B+Z)dbcontroller.dev/gen/secrets/v2;secretsv2b\x06proto3"
 
 var (

@@ -63,6 +63,8 @@ type Service struct {
 	// Search lists what is searchable, by version and kind. Engine opens the indexes; nil: none.
 	Search map[string]map[string]Searched
 	Engine sink.Engine
+	// Front puts REST in front of everything that serves calls. nil: nothing.
+	Front func(next http.Handler) http.Handler
 	// Watches mounts handlers in front of the runner, which outlive a flip. nil mounts none.
 	Watches func(mux *http.ServeMux, r *vrunner.Runner, opts ...connect.HandlerOption)
 }
@@ -315,12 +317,16 @@ func (svc Service) starting(fixtures map[string][]record.Record) func(string, ma
 }
 
 // handler serves the API. Watches stand in front of the runner and survive a flip; the runner
-// serves the rest. usage counts calls by version.
+// serves the rest. usage counts calls by version, those by REST as well.
 func (a *App) handler(r *vrunner.Runner) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", r)
 	if a.service.Watches != nil {
 		a.service.Watches(mux, r, bounded)
 	}
-	return a.usage.Handler(mux)
+	counted := a.usage.Handler(mux)
+	if a.service.Front == nil {
+		return counted
+	}
+	return a.service.Front(counted)
 }

@@ -1,0 +1,88 @@
+package rest
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+
+	"connectrpc.com/connect"
+)
+
+// translated is the body of a call. The transcoder answers a request that it cannot translate
+// itself. It then ends the body like an empty message, and reports the error to the next Read only.
+// Without that Read the method would run with an empty request.
+type translated struct{ io.ReadCloser }
+
+func (b *translated) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n == 0 && errors.Is(err, io.EOF) {
+		if _, err = b.ReadCloser.Read(p); err == nil {
+			err = io.EOF
+		}
+	}
+	return n, err
+}
+
+// reply is the response to a REST request. The transcoder answers most requests that it cannot
+// translate with code UNKNOWN or INTERNAL, though the client has to correct them. reply keeps such a
+// response back, and end gives it the code INVALID_ARGUMENT.
+type reply struct {
+	http.ResponseWriter
+	exchange *exchange
+	begun    bool
+	keeps    int // the status of a response that is kept back; 0: none is
+	kept     []byte
+}
+
+// Unwrap gives http.ResponseController access to the connection.
+func (r *reply) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+func (r *reply) WriteHeader(status int) {
+	// Errors that the handlers returned have the right code already.
+	if !r.begun && !r.exchange.answered && status >= http.StatusInternalServerError {
+		r.keeps = status
+	}
+	r.begun = true
+	if r.keeps == 0 {
+		r.ResponseWriter.WriteHeader(status)
+	}
+}
+
+func (r *reply) Write(p []byte) (int, error) {
+	if !r.begun {
+		r.WriteHeader(http.StatusOK)
+	}
+	if r.keeps != 0 {
+		r.kept = append(r.kept, p...)
+		return len(p), nil
+	}
+	return r.ResponseWriter.Write(p)
+}
+
+// Flush implements http.Flusher, which the transcoder requires. net/http sends the response when the
+// handler returns.
+func (r *reply) Flush() {}
+
+// end sends a response that was kept back.
+func (r *reply) end() {
+	if r.keeps == 0 {
+		return
+	}
+	var status struct {
+		Code    uint32            `json:"code"`
+		Message string            `json:"message"`
+		Details []json.RawMessage `json:"details,omitempty"`
+	}
+	// The texts of the transcoder itself are plain.
+	if err := json.Unmarshal(r.kept, &status); err != nil {
+		status.Message = string(r.kept)
+	}
+	code := connect.Code(status.Code)
+	if code == 0 || code == connect.CodeUnknown || code == connect.CodeInternal {
+		status.Code, r.keeps = uint32(connect.CodeInvalidArgument), http.StatusBadRequest
+	}
+	r.Header().Set("Content-Type", "application/json")
+	r.ResponseWriter.WriteHeader(r.keeps)
+	_ = json.NewEncoder(r.ResponseWriter).Encode(status) // it fails only if the client has gone
+}

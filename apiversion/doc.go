@@ -30,7 +30,7 @@
 //
 // # Translation
 //
-// The handler translates names and parents, resources, filters, orders, page tokens, update
+// The handler translates names, lists of names and parents, resources, filters, orders, page tokens, update
 // and read masks, responses, streamed messages and errors. It copies fields that have the same
 // name and type in both requests.
 //

@@ -151,6 +151,17 @@ func (l *library) call(ctx context.Context, m protoreflect.MethodDescriptor, hea
 		}
 		b = proto.CloneOf(b)
 		return b, listing.ApplyMask(b, listing.Mask(req, "read_mask"))
+	case "BatchGetBooks":
+		to := out.Mutable(m.Output().Fields().ByName("books")).List()
+		names := get(req, "names").List()
+		for i := range names.Len() {
+			b := l.books[names.Get(i).String()]
+			if b == nil {
+				return nil, notFound(names.Get(i).String())
+			}
+			to.Append(protoreflect.ValueOfMessage(proto.CloneOf(b).ProtoReflect()))
+		}
+		return out, nil
 	case "ListBooks", "SearchBooks":
 		return out, l.list(ctx, req, out)
 	case "UpdateBook":

@@ -122,6 +122,8 @@ func (c *call) requestField(ctx context.Context, fd protoreflect.FieldDescriptor
 	}
 	text := c.old.Get(fd)
 	switch {
+	case name == c.from.Names && isRole:
+		return c.setNames(to, text.List())
 	case !isRole || c.resource == nil || name == c.from.PageToken:
 		return copyField(c.now, to, fd, text, name)
 	case name == c.from.PageSize:
@@ -166,6 +168,19 @@ func (c *call) text(name, text string) (string, error) {
 func (c *call) name(old string) (string, error) {
 	now, err := c.resource.Name(old)
 	return c.remember(old, now, err)
+}
+
+// setNames translates the names of several resources.
+func (c *call) setNames(to protoreflect.FieldDescriptor, names protoreflect.List) error {
+	list := c.now.Mutable(to).List()
+	for i := range names.Len() {
+		now, err := c.name(names.Get(i).String())
+		if err != nil {
+			return err
+		}
+		list.Append(protoreflect.ValueOfString(now))
+	}
+	return nil
 }
 
 func (c *call) remember(old, now string, err error) (string, error) {

@@ -11,12 +11,12 @@ import (
 
 // Roles names the request fields that have a meaning for translation.
 //
-// An empty role is found by its usual name and type: name (or the resource's name field), parent,
-// filter, order_by, page_size, page_token, read_mask, update_mask, and the field that holds the
+// An empty role is found by its usual name and type: name (or the resource's name field), names (of
+// several resources), parent, filter, order_by, page_size, page_token, read_mask, update_mask, and the field that holds the
 // resource. field_mask masks an update if the request has a resource, otherwise a read. "-" means
 // that no field has the role.
 type Roles struct {
-	Name, Parent, Resource               string
+	Name, Names, Parent, Resource        string
 	Filter, OrderBy, PageSize, PageToken string
 	ReadMask, UpdateMask                 string
 }
@@ -24,6 +24,11 @@ type Roles struct {
 // isText reports whether a field is a single string.
 func isText(fd protoreflect.FieldDescriptor) bool {
 	return fd.Kind() == protoreflect.StringKind && !fd.IsList()
+}
+
+// isTexts reports whether a field is a list of strings.
+func isTexts(fd protoreflect.FieldDescriptor) bool {
+	return fd.Kind() == protoreflect.StringKind && fd.IsList()
 }
 
 // noField disables a role, even if a field has its usual name.
@@ -46,6 +51,9 @@ func RequestRoles(request, message protoreflect.MessageDescriptor, nameField pro
 	// Some services name the request field like the resource's own name field.
 	if out.Name = text("name"); out.Name == "" && nameField != "" {
 		out.Name = text(string(nameField))
+	}
+	if fd := request.Fields().ByName("names"); fd != nil && isTexts(fd) {
+		out.Names = "names"
 	}
 	if fd := singular(request, message); fd != nil {
 		out.Resource = string(fd.Name())
@@ -78,7 +86,7 @@ func rolesOf(d protoreflect.MessageDescriptor, res *Resource, old bool, given Ro
 		role, given *string
 		fits        func(protoreflect.FieldDescriptor) bool
 	}{
-		{&out.Name, &given.Name, isText}, {&out.Parent, &given.Parent, isText}, {&out.Filter, &given.Filter, isText}, {&out.OrderBy, &given.OrderBy, isText},
+		{&out.Name, &given.Name, isText}, {&out.Names, &given.Names, isTexts}, {&out.Parent, &given.Parent, isText}, {&out.Filter, &given.Filter, isText}, {&out.OrderBy, &given.OrderBy, isText},
 		{&out.PageToken, &given.PageToken, isText}, {&out.PageSize, &given.PageSize, isNumber},
 		{&out.Resource, &given.Resource, func(fd protoreflect.FieldDescriptor) bool { return fd.Message() == message && !fd.IsList() }},
 		{&out.ReadMask, &given.ReadMask, listing.IsMask}, {&out.UpdateMask, &given.UpdateMask, listing.IsMask},
@@ -110,7 +118,7 @@ func (r Roles) listing() listing.Fields {
 // has no such field.
 func (r Roles) counterpart(to Roles, field string) (name string, isRole bool) {
 	for _, pair := range [][2]string{
-		{r.Name, to.Name}, {r.Parent, to.Parent}, {r.Resource, to.Resource}, {r.Filter, to.Filter}, {r.OrderBy, to.OrderBy},
+		{r.Name, to.Name}, {r.Names, to.Names}, {r.Parent, to.Parent}, {r.Resource, to.Resource}, {r.Filter, to.Filter}, {r.OrderBy, to.OrderBy},
 		{r.PageSize, to.PageSize}, {r.PageToken, to.PageToken}, {r.ReadMask, to.ReadMask}, {r.UpdateMask, to.UpdateMask},
 	} {
 		if pair[0] != "" && pair[0] == field {

@@ -22,7 +22,7 @@ import (
 // Service describes the handlers of the methods of a service.
 type Service struct {
 	Descriptor protoreflect.ServiceDescriptor
-	// Tables serve the standard methods of their resources: CreateBook, GetBook, ListBooks,
+	// Tables serve the standard methods of their resources: CreateBook, GetBook, BatchGetBooks, ListBooks,
 	// SearchBooks, UpdateBook, DeleteBook and WatchBooks. The request and the response must have the fields of
 	// such a method. The response is the resource itself, or has one field for it.
 	Tables []Standard
@@ -180,6 +180,11 @@ func (t *Table[M]) serve(m protoreflect.MethodDescriptor) *method {
 		return answer(t.Create)
 	case is("Get"+one) && single && roles.Name != "":
 		return answer(t.Get)
+	case is("BatchGet"+many, "BatchGet"+one+"s") && roles.Names != "" && items != nil && token == nil:
+		return paged(m, items, nil, func(ctx context.Context, req proto.Message) (listing.Page[M], error) {
+			all, err := t.BatchGet(ctx, req)
+			return listing.Page[M]{Items: all}, err
+		})
 	case is("Update"+one) && single && roles.Resource != "":
 		return answer(t.Update)
 	case is("Delete"+one) && roles.Name != "" && m.Output().Fields().Len() == 0:
@@ -194,7 +199,8 @@ func (t *Table[M]) serve(m protoreflect.MethodDescriptor) *method {
 	return nil
 }
 
-// paged serves a method whose response is a page of resources.
+// paged serves a method whose response is a page of resources. A page without a next one needs no
+// token.
 func paged[M proto.Message](m protoreflect.MethodDescriptor, items, token protoreflect.FieldDescriptor, read func(context.Context, proto.Message) (listing.Page[M], error)) *method {
 	return &method{unary: func(ctx context.Context, req proto.Message) (proto.Message, error) {
 		page, err := read(ctx, req)

@@ -49,6 +49,7 @@ type reads interface {
 	Indexed(kind, field string) bool
 	ListIndexed(ctx context.Context, kind string, req record.IndexRequest) (record.IndexPage, error)
 	ListBounded(ctx context.Context, kind, prefix, after string, limit, bytes int) (recs []record.Record, more bool, err error)
+	Select(ctx context.Context, sels []record.Selector, asList bool) ([]record.Record, error)
 }
 
 type overReads struct {
@@ -59,6 +60,7 @@ type overReads struct {
 var (
 	_ IndexStore   = overReads{}
 	_ BoundedStore = overReads{}
+	_ SelectStore  = overReads{}
 )
 
 type over struct {

@@ -43,6 +43,16 @@ type BatchStore interface {
 	ListNames(ctx context.Context, kind, prefix, after string, limit int) ([]string, error)
 }
 
+// SelectStore is a Store that reads several records by name with one command, as a View and an
+// adapted store do.
+type SelectStore interface {
+	Store
+	// Select returns the selected live records, in no particular order, all from one snapshot. An
+	// adapted store over a Store without Select reads each group at a moment of its own. It may refuse
+	// a selector with a prefix, with a *record.UnsupportedError.
+	Select(ctx context.Context, sels []record.Selector, asList bool) ([]record.Record, error)
+}
+
 var _ BatchStore = (*View)(nil)
 
 // StoreOf returns a view as a Store. A nil view gives a nil Store.

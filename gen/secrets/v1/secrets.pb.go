@@ -77,7 +77,7 @@ func (x WatchSecretsResponse_Event) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchSecretsResponse_Event.Descriptor instead.
 func (WatchSecretsResponse_Event) EnumDescriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{18, 0}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{20, 0}
 }
 
 type Secret struct {
@@ -379,6 +379,114 @@ func (x *GetSecretResponse) GetSecret() *Secret {
 	return nil
 }
 
+type BatchGetSecretsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// projects/{project}; if set, all names are in it.
+	Parent string `protobuf:"bytes,1,opt,name=parent,proto3" json:"parent,omitempty"`
+	// 1 to 1000, each once.
+	Names []string `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
+	// Only these fields; empty for all.
+	ReadMask      *fieldmaskpb.FieldMask `protobuf:"bytes,3,opt,name=read_mask,json=readMask,proto3" json:"read_mask,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchGetSecretsRequest) Reset() {
+	*x = BatchGetSecretsRequest{}
+	mi := &file_secrets_v1_secrets_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchGetSecretsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchGetSecretsRequest) ProtoMessage() {}
+
+func (x *BatchGetSecretsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_secrets_v1_secrets_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchGetSecretsRequest.ProtoReflect.Descriptor instead.
+func (*BatchGetSecretsRequest) Descriptor() ([]byte, []int) {
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *BatchGetSecretsRequest) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *BatchGetSecretsRequest) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *BatchGetSecretsRequest) GetReadMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.ReadMask
+	}
+	return nil
+}
+
+type BatchGetSecretsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of names.
+	Secrets       []*Secret `protobuf:"bytes,1,rep,name=secrets,proto3" json:"secrets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchGetSecretsResponse) Reset() {
+	*x = BatchGetSecretsResponse{}
+	mi := &file_secrets_v1_secrets_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchGetSecretsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchGetSecretsResponse) ProtoMessage() {}
+
+func (x *BatchGetSecretsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_secrets_v1_secrets_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchGetSecretsResponse.ProtoReflect.Descriptor instead.
+func (*BatchGetSecretsResponse) Descriptor() ([]byte, []int) {
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *BatchGetSecretsResponse) GetSecrets() []*Secret {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
+}
+
 type ListSecretsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// projects/{project}; empty for all projects.
@@ -401,7 +509,7 @@ type ListSecretsRequest struct {
 
 func (x *ListSecretsRequest) Reset() {
 	*x = ListSecretsRequest{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[5]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -413,7 +521,7 @@ func (x *ListSecretsRequest) String() string {
 func (*ListSecretsRequest) ProtoMessage() {}
 
 func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[5]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -426,7 +534,7 @@ func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsRequest.ProtoReflect.Descriptor instead.
 func (*ListSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{5}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListSecretsRequest) GetParent() string {
@@ -483,7 +591,7 @@ type ListSecretsResponse struct {
 
 func (x *ListSecretsResponse) Reset() {
 	*x = ListSecretsResponse{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[6]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -495,7 +603,7 @@ func (x *ListSecretsResponse) String() string {
 func (*ListSecretsResponse) ProtoMessage() {}
 
 func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[6]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -508,7 +616,7 @@ func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsResponse.ProtoReflect.Descriptor instead.
 func (*ListSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{6}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListSecretsResponse) GetSecrets() []*Secret {
@@ -548,7 +656,7 @@ type SearchSecretsRequest struct {
 
 func (x *SearchSecretsRequest) Reset() {
 	*x = SearchSecretsRequest{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[7]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -560,7 +668,7 @@ func (x *SearchSecretsRequest) String() string {
 func (*SearchSecretsRequest) ProtoMessage() {}
 
 func (x *SearchSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[7]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -573,7 +681,7 @@ func (x *SearchSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchSecretsRequest.ProtoReflect.Descriptor instead.
 func (*SearchSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{7}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SearchSecretsRequest) GetParent() string {
@@ -636,7 +744,7 @@ type SearchSecretsResponse struct {
 
 func (x *SearchSecretsResponse) Reset() {
 	*x = SearchSecretsResponse{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[8]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -648,7 +756,7 @@ func (x *SearchSecretsResponse) String() string {
 func (*SearchSecretsResponse) ProtoMessage() {}
 
 func (x *SearchSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[8]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -661,7 +769,7 @@ func (x *SearchSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchSecretsResponse.ProtoReflect.Descriptor instead.
 func (*SearchSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{8}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SearchSecretsResponse) GetSecrets() []*Secret {
@@ -691,7 +799,7 @@ type UpdateSecretRequest struct {
 
 func (x *UpdateSecretRequest) Reset() {
 	*x = UpdateSecretRequest{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[9]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -703,7 +811,7 @@ func (x *UpdateSecretRequest) String() string {
 func (*UpdateSecretRequest) ProtoMessage() {}
 
 func (x *UpdateSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[9]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -716,7 +824,7 @@ func (x *UpdateSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSecretRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSecretRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{9}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *UpdateSecretRequest) GetSecret() *Secret {
@@ -749,7 +857,7 @@ type UpdateSecretResponse struct {
 
 func (x *UpdateSecretResponse) Reset() {
 	*x = UpdateSecretResponse{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[10]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -761,7 +869,7 @@ func (x *UpdateSecretResponse) String() string {
 func (*UpdateSecretResponse) ProtoMessage() {}
 
 func (x *UpdateSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[10]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -774,7 +882,7 @@ func (x *UpdateSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSecretResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSecretResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{10}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *UpdateSecretResponse) GetSecret() *Secret {
@@ -793,7 +901,7 @@ type DeleteSecretRequest struct {
 
 func (x *DeleteSecretRequest) Reset() {
 	*x = DeleteSecretRequest{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[11]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -805,7 +913,7 @@ func (x *DeleteSecretRequest) String() string {
 func (*DeleteSecretRequest) ProtoMessage() {}
 
 func (x *DeleteSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[11]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -818,7 +926,7 @@ func (x *DeleteSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSecretRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{11}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DeleteSecretRequest) GetName() string {
@@ -836,7 +944,7 @@ type DeleteSecretResponse struct {
 
 func (x *DeleteSecretResponse) Reset() {
 	*x = DeleteSecretResponse{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[12]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -848,7 +956,7 @@ func (x *DeleteSecretResponse) String() string {
 func (*DeleteSecretResponse) ProtoMessage() {}
 
 func (x *DeleteSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[12]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -861,7 +969,7 @@ func (x *DeleteSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSecretResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{12}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{14}
 }
 
 type SetPayloadRequest struct {
@@ -874,7 +982,7 @@ type SetPayloadRequest struct {
 
 func (x *SetPayloadRequest) Reset() {
 	*x = SetPayloadRequest{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[13]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -886,7 +994,7 @@ func (x *SetPayloadRequest) String() string {
 func (*SetPayloadRequest) ProtoMessage() {}
 
 func (x *SetPayloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[13]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -899,7 +1007,7 @@ func (x *SetPayloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPayloadRequest.ProtoReflect.Descriptor instead.
 func (*SetPayloadRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{13}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SetPayloadRequest) GetName() string {
@@ -925,7 +1033,7 @@ type SetPayloadResponse struct {
 
 func (x *SetPayloadResponse) Reset() {
 	*x = SetPayloadResponse{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[14]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -937,7 +1045,7 @@ func (x *SetPayloadResponse) String() string {
 func (*SetPayloadResponse) ProtoMessage() {}
 
 func (x *SetPayloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[14]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -950,7 +1058,7 @@ func (x *SetPayloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPayloadResponse.ProtoReflect.Descriptor instead.
 func (*SetPayloadResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{14}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SetPayloadResponse) GetSecret() *Secret {
@@ -970,7 +1078,7 @@ type ListOwnersRequest struct {
 
 func (x *ListOwnersRequest) Reset() {
 	*x = ListOwnersRequest{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[15]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1090,7 @@ func (x *ListOwnersRequest) String() string {
 func (*ListOwnersRequest) ProtoMessage() {}
 
 func (x *ListOwnersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[15]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1103,7 @@ func (x *ListOwnersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOwnersRequest.ProtoReflect.Descriptor instead.
 func (*ListOwnersRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{15}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListOwnersRequest) GetParent() string {
@@ -1014,7 +1122,7 @@ type ListOwnersResponse struct {
 
 func (x *ListOwnersResponse) Reset() {
 	*x = ListOwnersResponse{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[16]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1026,7 +1134,7 @@ func (x *ListOwnersResponse) String() string {
 func (*ListOwnersResponse) ProtoMessage() {}
 
 func (x *ListOwnersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[16]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1039,7 +1147,7 @@ func (x *ListOwnersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOwnersResponse.ProtoReflect.Descriptor instead.
 func (*ListOwnersResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{16}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListOwnersResponse) GetOwners() []string {
@@ -1063,7 +1171,7 @@ type WatchSecretsRequest struct {
 
 func (x *WatchSecretsRequest) Reset() {
 	*x = WatchSecretsRequest{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[17]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1075,7 +1183,7 @@ func (x *WatchSecretsRequest) String() string {
 func (*WatchSecretsRequest) ProtoMessage() {}
 
 func (x *WatchSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[17]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1088,7 +1196,7 @@ func (x *WatchSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSecretsRequest.ProtoReflect.Descriptor instead.
 func (*WatchSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{17}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WatchSecretsRequest) GetParent() string {
@@ -1123,7 +1231,7 @@ type WatchSecretsResponse struct {
 
 func (x *WatchSecretsResponse) Reset() {
 	*x = WatchSecretsResponse{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[18]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1135,7 +1243,7 @@ func (x *WatchSecretsResponse) String() string {
 func (*WatchSecretsResponse) ProtoMessage() {}
 
 func (x *WatchSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[18]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1148,7 +1256,7 @@ func (x *WatchSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSecretsResponse.ProtoReflect.Descriptor instead.
 func (*WatchSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{18}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WatchSecretsResponse) GetEvent() WatchSecretsResponse_Event {
@@ -1200,7 +1308,13 @@ const file_secrets_v1_secrets_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
 	"\tread_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"?\n" +
 	"\x11GetSecretResponse\x12*\n" +
-	"\x06secret\x18\x01 \x01(\v2\x12.secrets.v1.SecretR\x06secret\"\xd4\x01\n" +
+	"\x06secret\x18\x01 \x01(\v2\x12.secrets.v1.SecretR\x06secret\"\x7f\n" +
+	"\x16BatchGetSecretsRequest\x12\x16\n" +
+	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x14\n" +
+	"\x05names\x18\x02 \x03(\tR\x05names\x127\n" +
+	"\tread_mask\x18\x03 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"G\n" +
+	"\x17BatchGetSecretsResponse\x12,\n" +
+	"\asecrets\x18\x01 \x03(\v2\x12.secrets.v1.SecretR\asecrets\"\xd4\x01\n" +
 	"\x12ListSecretsRequest\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
@@ -1256,10 +1370,12 @@ const file_secrets_v1_secrets_proto_rawDesc = "" +
 	"\x11EVENT_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tEVENT_PUT\x10\x01\x12\x10\n" +
 	"\fEVENT_DELETE\x10\x02\x12\x13\n" +
-	"\x0fEVENT_CAUGHT_UP\x10\x032\x8f\t\n" +
+	"\x0fEVENT_CAUGHT_UP\x10\x032\xa1\n" +
+	"\n" +
 	"\rSecretService\x12\x8a\x01\n" +
 	"\fCreateSecret\x12\x1f.secrets.v1.CreateSecretRequest\x1a .secrets.v1.CreateSecretResponse\"7\x82\xd3\xe4\x93\x021:\x06secretb\x06secret\"\x1f/v1/{parent=projects/*}/secrets\x12|\n" +
-	"\tGetSecret\x12\x1c.secrets.v1.GetSecretRequest\x1a\x1d.secrets.v1.GetSecretResponse\"2\x82\xd3\xe4\x93\x02)b\x06secret\x12\x1f/v1/{name=projects/*/secrets/*}\x90\x02\x01\x12z\n" +
+	"\tGetSecret\x12\x1c.secrets.v1.GetSecretRequest\x1a\x1d.secrets.v1.GetSecretResponse\"2\x82\xd3\xe4\x93\x02)b\x06secret\x12\x1f/v1/{name=projects/*/secrets/*}\x90\x02\x01\x12\x8f\x01\n" +
+	"\x0fBatchGetSecrets\x12\".secrets.v1.BatchGetSecretsRequest\x1a#.secrets.v1.BatchGetSecretsResponse\"3\x82\xd3\xe4\x93\x02*\x12(/v1/{parent=projects/*}/secrets:batchGet\x90\x02\x01\x12z\n" +
 	"\vListSecrets\x12\x1e.secrets.v1.ListSecretsRequest\x1a\x1f.secrets.v1.ListSecretsResponse\"*\x82\xd3\xe4\x93\x02!\x12\x1f/v1/{parent=projects/*}/secrets\x90\x02\x01\x12\x87\x01\n" +
 	"\rSearchSecrets\x12 .secrets.v1.SearchSecretsRequest\x1a!.secrets.v1.SearchSecretsResponse\"1\x82\xd3\xe4\x93\x02(\x12&/v1/{parent=projects/*}/secrets:search\x90\x02\x01\x12\x91\x01\n" +
 	"\fUpdateSecret\x12\x1f.secrets.v1.UpdateSecretRequest\x1a .secrets.v1.UpdateSecretResponse\">\x82\xd3\xe4\x93\x028:\x06secretb\x06secret2&/v1/{secret.name=projects/*/secrets/*}\x12z\n" +
@@ -1283,7 +1399,7 @@ func file_secrets_v1_secrets_proto_rawDescGZIP() []byte {
 }
 
 var file_secrets_v1_secrets_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_secrets_v1_secrets_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_secrets_v1_secrets_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_secrets_v1_secrets_proto_goTypes = []any{
 	(WatchSecretsResponse_Event)(0), // 0: secrets.v1.WatchSecretsResponse.Event
 	(*Secret)(nil),                  // 1: secrets.v1.Secret
@@ -1291,63 +1407,69 @@ var file_secrets_v1_secrets_proto_goTypes = []any{
 	(*CreateSecretResponse)(nil),    // 3: secrets.v1.CreateSecretResponse
 	(*GetSecretRequest)(nil),        // 4: secrets.v1.GetSecretRequest
 	(*GetSecretResponse)(nil),       // 5: secrets.v1.GetSecretResponse
-	(*ListSecretsRequest)(nil),      // 6: secrets.v1.ListSecretsRequest
-	(*ListSecretsResponse)(nil),     // 7: secrets.v1.ListSecretsResponse
-	(*SearchSecretsRequest)(nil),    // 8: secrets.v1.SearchSecretsRequest
-	(*SearchSecretsResponse)(nil),   // 9: secrets.v1.SearchSecretsResponse
-	(*UpdateSecretRequest)(nil),     // 10: secrets.v1.UpdateSecretRequest
-	(*UpdateSecretResponse)(nil),    // 11: secrets.v1.UpdateSecretResponse
-	(*DeleteSecretRequest)(nil),     // 12: secrets.v1.DeleteSecretRequest
-	(*DeleteSecretResponse)(nil),    // 13: secrets.v1.DeleteSecretResponse
-	(*SetPayloadRequest)(nil),       // 14: secrets.v1.SetPayloadRequest
-	(*SetPayloadResponse)(nil),      // 15: secrets.v1.SetPayloadResponse
-	(*ListOwnersRequest)(nil),       // 16: secrets.v1.ListOwnersRequest
-	(*ListOwnersResponse)(nil),      // 17: secrets.v1.ListOwnersResponse
-	(*WatchSecretsRequest)(nil),     // 18: secrets.v1.WatchSecretsRequest
-	(*WatchSecretsResponse)(nil),    // 19: secrets.v1.WatchSecretsResponse
-	nil,                             // 20: secrets.v1.Secret.LabelsEntry
-	(*fieldmaskpb.FieldMask)(nil),   // 21: google.protobuf.FieldMask
+	(*BatchGetSecretsRequest)(nil),  // 6: secrets.v1.BatchGetSecretsRequest
+	(*BatchGetSecretsResponse)(nil), // 7: secrets.v1.BatchGetSecretsResponse
+	(*ListSecretsRequest)(nil),      // 8: secrets.v1.ListSecretsRequest
+	(*ListSecretsResponse)(nil),     // 9: secrets.v1.ListSecretsResponse
+	(*SearchSecretsRequest)(nil),    // 10: secrets.v1.SearchSecretsRequest
+	(*SearchSecretsResponse)(nil),   // 11: secrets.v1.SearchSecretsResponse
+	(*UpdateSecretRequest)(nil),     // 12: secrets.v1.UpdateSecretRequest
+	(*UpdateSecretResponse)(nil),    // 13: secrets.v1.UpdateSecretResponse
+	(*DeleteSecretRequest)(nil),     // 14: secrets.v1.DeleteSecretRequest
+	(*DeleteSecretResponse)(nil),    // 15: secrets.v1.DeleteSecretResponse
+	(*SetPayloadRequest)(nil),       // 16: secrets.v1.SetPayloadRequest
+	(*SetPayloadResponse)(nil),      // 17: secrets.v1.SetPayloadResponse
+	(*ListOwnersRequest)(nil),       // 18: secrets.v1.ListOwnersRequest
+	(*ListOwnersResponse)(nil),      // 19: secrets.v1.ListOwnersResponse
+	(*WatchSecretsRequest)(nil),     // 20: secrets.v1.WatchSecretsRequest
+	(*WatchSecretsResponse)(nil),    // 21: secrets.v1.WatchSecretsResponse
+	nil,                             // 22: secrets.v1.Secret.LabelsEntry
+	(*fieldmaskpb.FieldMask)(nil),   // 23: google.protobuf.FieldMask
 }
 var file_secrets_v1_secrets_proto_depIdxs = []int32{
-	20, // 0: secrets.v1.Secret.labels:type_name -> secrets.v1.Secret.LabelsEntry
+	22, // 0: secrets.v1.Secret.labels:type_name -> secrets.v1.Secret.LabelsEntry
 	1,  // 1: secrets.v1.CreateSecretRequest.secret:type_name -> secrets.v1.Secret
 	1,  // 2: secrets.v1.CreateSecretResponse.secret:type_name -> secrets.v1.Secret
-	21, // 3: secrets.v1.GetSecretRequest.read_mask:type_name -> google.protobuf.FieldMask
+	23, // 3: secrets.v1.GetSecretRequest.read_mask:type_name -> google.protobuf.FieldMask
 	1,  // 4: secrets.v1.GetSecretResponse.secret:type_name -> secrets.v1.Secret
-	21, // 5: secrets.v1.ListSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
-	1,  // 6: secrets.v1.ListSecretsResponse.secrets:type_name -> secrets.v1.Secret
-	21, // 7: secrets.v1.SearchSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
-	1,  // 8: secrets.v1.SearchSecretsResponse.secrets:type_name -> secrets.v1.Secret
-	1,  // 9: secrets.v1.UpdateSecretRequest.secret:type_name -> secrets.v1.Secret
-	21, // 10: secrets.v1.UpdateSecretRequest.update_mask:type_name -> google.protobuf.FieldMask
-	1,  // 11: secrets.v1.UpdateSecretResponse.secret:type_name -> secrets.v1.Secret
-	1,  // 12: secrets.v1.SetPayloadResponse.secret:type_name -> secrets.v1.Secret
-	21, // 13: secrets.v1.WatchSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
-	0,  // 14: secrets.v1.WatchSecretsResponse.event:type_name -> secrets.v1.WatchSecretsResponse.Event
-	1,  // 15: secrets.v1.WatchSecretsResponse.secret:type_name -> secrets.v1.Secret
-	2,  // 16: secrets.v1.SecretService.CreateSecret:input_type -> secrets.v1.CreateSecretRequest
-	4,  // 17: secrets.v1.SecretService.GetSecret:input_type -> secrets.v1.GetSecretRequest
-	6,  // 18: secrets.v1.SecretService.ListSecrets:input_type -> secrets.v1.ListSecretsRequest
-	8,  // 19: secrets.v1.SecretService.SearchSecrets:input_type -> secrets.v1.SearchSecretsRequest
-	10, // 20: secrets.v1.SecretService.UpdateSecret:input_type -> secrets.v1.UpdateSecretRequest
-	12, // 21: secrets.v1.SecretService.DeleteSecret:input_type -> secrets.v1.DeleteSecretRequest
-	14, // 22: secrets.v1.SecretService.SetPayload:input_type -> secrets.v1.SetPayloadRequest
-	16, // 23: secrets.v1.SecretService.ListOwners:input_type -> secrets.v1.ListOwnersRequest
-	18, // 24: secrets.v1.SecretService.WatchSecrets:input_type -> secrets.v1.WatchSecretsRequest
-	3,  // 25: secrets.v1.SecretService.CreateSecret:output_type -> secrets.v1.CreateSecretResponse
-	5,  // 26: secrets.v1.SecretService.GetSecret:output_type -> secrets.v1.GetSecretResponse
-	7,  // 27: secrets.v1.SecretService.ListSecrets:output_type -> secrets.v1.ListSecretsResponse
-	9,  // 28: secrets.v1.SecretService.SearchSecrets:output_type -> secrets.v1.SearchSecretsResponse
-	11, // 29: secrets.v1.SecretService.UpdateSecret:output_type -> secrets.v1.UpdateSecretResponse
-	13, // 30: secrets.v1.SecretService.DeleteSecret:output_type -> secrets.v1.DeleteSecretResponse
-	15, // 31: secrets.v1.SecretService.SetPayload:output_type -> secrets.v1.SetPayloadResponse
-	17, // 32: secrets.v1.SecretService.ListOwners:output_type -> secrets.v1.ListOwnersResponse
-	19, // 33: secrets.v1.SecretService.WatchSecrets:output_type -> secrets.v1.WatchSecretsResponse
-	25, // [25:34] is the sub-list for method output_type
-	16, // [16:25] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	23, // 5: secrets.v1.BatchGetSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	1,  // 6: secrets.v1.BatchGetSecretsResponse.secrets:type_name -> secrets.v1.Secret
+	23, // 7: secrets.v1.ListSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	1,  // 8: secrets.v1.ListSecretsResponse.secrets:type_name -> secrets.v1.Secret
+	23, // 9: secrets.v1.SearchSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	1,  // 10: secrets.v1.SearchSecretsResponse.secrets:type_name -> secrets.v1.Secret
+	1,  // 11: secrets.v1.UpdateSecretRequest.secret:type_name -> secrets.v1.Secret
+	23, // 12: secrets.v1.UpdateSecretRequest.update_mask:type_name -> google.protobuf.FieldMask
+	1,  // 13: secrets.v1.UpdateSecretResponse.secret:type_name -> secrets.v1.Secret
+	1,  // 14: secrets.v1.SetPayloadResponse.secret:type_name -> secrets.v1.Secret
+	23, // 15: secrets.v1.WatchSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	0,  // 16: secrets.v1.WatchSecretsResponse.event:type_name -> secrets.v1.WatchSecretsResponse.Event
+	1,  // 17: secrets.v1.WatchSecretsResponse.secret:type_name -> secrets.v1.Secret
+	2,  // 18: secrets.v1.SecretService.CreateSecret:input_type -> secrets.v1.CreateSecretRequest
+	4,  // 19: secrets.v1.SecretService.GetSecret:input_type -> secrets.v1.GetSecretRequest
+	6,  // 20: secrets.v1.SecretService.BatchGetSecrets:input_type -> secrets.v1.BatchGetSecretsRequest
+	8,  // 21: secrets.v1.SecretService.ListSecrets:input_type -> secrets.v1.ListSecretsRequest
+	10, // 22: secrets.v1.SecretService.SearchSecrets:input_type -> secrets.v1.SearchSecretsRequest
+	12, // 23: secrets.v1.SecretService.UpdateSecret:input_type -> secrets.v1.UpdateSecretRequest
+	14, // 24: secrets.v1.SecretService.DeleteSecret:input_type -> secrets.v1.DeleteSecretRequest
+	16, // 25: secrets.v1.SecretService.SetPayload:input_type -> secrets.v1.SetPayloadRequest
+	18, // 26: secrets.v1.SecretService.ListOwners:input_type -> secrets.v1.ListOwnersRequest
+	20, // 27: secrets.v1.SecretService.WatchSecrets:input_type -> secrets.v1.WatchSecretsRequest
+	3,  // 28: secrets.v1.SecretService.CreateSecret:output_type -> secrets.v1.CreateSecretResponse
+	5,  // 29: secrets.v1.SecretService.GetSecret:output_type -> secrets.v1.GetSecretResponse
+	7,  // 30: secrets.v1.SecretService.BatchGetSecrets:output_type -> secrets.v1.BatchGetSecretsResponse
+	9,  // 31: secrets.v1.SecretService.ListSecrets:output_type -> secrets.v1.ListSecretsResponse
+	11, // 32: secrets.v1.SecretService.SearchSecrets:output_type -> secrets.v1.SearchSecretsResponse
+	13, // 33: secrets.v1.SecretService.UpdateSecret:output_type -> secrets.v1.UpdateSecretResponse
+	15, // 34: secrets.v1.SecretService.DeleteSecret:output_type -> secrets.v1.DeleteSecretResponse
+	17, // 35: secrets.v1.SecretService.SetPayload:output_type -> secrets.v1.SetPayloadResponse
+	19, // 36: secrets.v1.SecretService.ListOwners:output_type -> secrets.v1.ListOwnersResponse
+	21, // 37: secrets.v1.SecretService.WatchSecrets:output_type -> secrets.v1.WatchSecretsResponse
+	28, // [28:38] is the sub-list for method output_type
+	18, // [18:28] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_secrets_v1_secrets_proto_init() }
@@ -1355,14 +1477,14 @@ func file_secrets_v1_secrets_proto_init() {
 	if File_secrets_v1_secrets_proto != nil {
 		return
 	}
-	file_secrets_v1_secrets_proto_msgTypes[9].OneofWrappers = []any{}
+	file_secrets_v1_secrets_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_secrets_v1_secrets_proto_rawDesc), len(file_secrets_v1_secrets_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   20,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

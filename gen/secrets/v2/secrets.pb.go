@@ -79,7 +79,7 @@ func (x WatchSecretsResponse_Event) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchSecretsResponse_Event.Descriptor instead.
 func (WatchSecretsResponse_Event) EnumDescriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{16, 0}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{18, 0}
 }
 
 type Secret struct {
@@ -397,6 +397,114 @@ func (x *GetSecretResponse) GetSecret() *Secret {
 	return nil
 }
 
+type BatchGetSecretsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// projects/{project}/regions/{region}; if set, all names are in it.
+	Parent string `protobuf:"bytes,1,opt,name=parent,proto3" json:"parent,omitempty"`
+	// 1 to 1000, each once.
+	Names []string `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
+	// Only these fields; empty for all.
+	ReadMask      *fieldmaskpb.FieldMask `protobuf:"bytes,3,opt,name=read_mask,json=readMask,proto3" json:"read_mask,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchGetSecretsRequest) Reset() {
+	*x = BatchGetSecretsRequest{}
+	mi := &file_secrets_v2_secrets_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchGetSecretsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchGetSecretsRequest) ProtoMessage() {}
+
+func (x *BatchGetSecretsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_secrets_v2_secrets_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchGetSecretsRequest.ProtoReflect.Descriptor instead.
+func (*BatchGetSecretsRequest) Descriptor() ([]byte, []int) {
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *BatchGetSecretsRequest) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *BatchGetSecretsRequest) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *BatchGetSecretsRequest) GetReadMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.ReadMask
+	}
+	return nil
+}
+
+type BatchGetSecretsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of names.
+	Secrets       []*Secret `protobuf:"bytes,1,rep,name=secrets,proto3" json:"secrets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchGetSecretsResponse) Reset() {
+	*x = BatchGetSecretsResponse{}
+	mi := &file_secrets_v2_secrets_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchGetSecretsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchGetSecretsResponse) ProtoMessage() {}
+
+func (x *BatchGetSecretsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_secrets_v2_secrets_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchGetSecretsResponse.ProtoReflect.Descriptor instead.
+func (*BatchGetSecretsResponse) Descriptor() ([]byte, []int) {
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *BatchGetSecretsResponse) GetSecrets() []*Secret {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
+}
+
 type ListSecretsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// projects/{project}/regions/{region}; empty for all.
@@ -419,7 +527,7 @@ type ListSecretsRequest struct {
 
 func (x *ListSecretsRequest) Reset() {
 	*x = ListSecretsRequest{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[5]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -431,7 +539,7 @@ func (x *ListSecretsRequest) String() string {
 func (*ListSecretsRequest) ProtoMessage() {}
 
 func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[5]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -444,7 +552,7 @@ func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsRequest.ProtoReflect.Descriptor instead.
 func (*ListSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{5}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListSecretsRequest) GetParent() string {
@@ -501,7 +609,7 @@ type ListSecretsResponse struct {
 
 func (x *ListSecretsResponse) Reset() {
 	*x = ListSecretsResponse{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[6]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -513,7 +621,7 @@ func (x *ListSecretsResponse) String() string {
 func (*ListSecretsResponse) ProtoMessage() {}
 
 func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[6]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -526,7 +634,7 @@ func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsResponse.ProtoReflect.Descriptor instead.
 func (*ListSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{6}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListSecretsResponse) GetSecrets() []*Secret {
@@ -566,7 +674,7 @@ type SearchSecretsRequest struct {
 
 func (x *SearchSecretsRequest) Reset() {
 	*x = SearchSecretsRequest{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[7]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -578,7 +686,7 @@ func (x *SearchSecretsRequest) String() string {
 func (*SearchSecretsRequest) ProtoMessage() {}
 
 func (x *SearchSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[7]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -591,7 +699,7 @@ func (x *SearchSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchSecretsRequest.ProtoReflect.Descriptor instead.
 func (*SearchSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{7}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SearchSecretsRequest) GetParent() string {
@@ -654,7 +762,7 @@ type SearchSecretsResponse struct {
 
 func (x *SearchSecretsResponse) Reset() {
 	*x = SearchSecretsResponse{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[8]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -666,7 +774,7 @@ func (x *SearchSecretsResponse) String() string {
 func (*SearchSecretsResponse) ProtoMessage() {}
 
 func (x *SearchSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[8]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -679,7 +787,7 @@ func (x *SearchSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchSecretsResponse.ProtoReflect.Descriptor instead.
 func (*SearchSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{8}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SearchSecretsResponse) GetSecrets() []*Secret {
@@ -709,7 +817,7 @@ type UpdateSecretRequest struct {
 
 func (x *UpdateSecretRequest) Reset() {
 	*x = UpdateSecretRequest{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[9]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -721,7 +829,7 @@ func (x *UpdateSecretRequest) String() string {
 func (*UpdateSecretRequest) ProtoMessage() {}
 
 func (x *UpdateSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[9]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -734,7 +842,7 @@ func (x *UpdateSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSecretRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSecretRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{9}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *UpdateSecretRequest) GetSecret() *Secret {
@@ -767,7 +875,7 @@ type UpdateSecretResponse struct {
 
 func (x *UpdateSecretResponse) Reset() {
 	*x = UpdateSecretResponse{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[10]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -779,7 +887,7 @@ func (x *UpdateSecretResponse) String() string {
 func (*UpdateSecretResponse) ProtoMessage() {}
 
 func (x *UpdateSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[10]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -792,7 +900,7 @@ func (x *UpdateSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSecretResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSecretResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{10}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *UpdateSecretResponse) GetSecret() *Secret {
@@ -811,7 +919,7 @@ type DeleteSecretRequest struct {
 
 func (x *DeleteSecretRequest) Reset() {
 	*x = DeleteSecretRequest{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[11]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -823,7 +931,7 @@ func (x *DeleteSecretRequest) String() string {
 func (*DeleteSecretRequest) ProtoMessage() {}
 
 func (x *DeleteSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[11]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -836,7 +944,7 @@ func (x *DeleteSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSecretRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{11}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DeleteSecretRequest) GetName() string {
@@ -854,7 +962,7 @@ type DeleteSecretResponse struct {
 
 func (x *DeleteSecretResponse) Reset() {
 	*x = DeleteSecretResponse{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[12]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -866,7 +974,7 @@ func (x *DeleteSecretResponse) String() string {
 func (*DeleteSecretResponse) ProtoMessage() {}
 
 func (x *DeleteSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[12]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -879,7 +987,7 @@ func (x *DeleteSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSecretResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{12}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{14}
 }
 
 type RotateSecretRequest struct {
@@ -892,7 +1000,7 @@ type RotateSecretRequest struct {
 
 func (x *RotateSecretRequest) Reset() {
 	*x = RotateSecretRequest{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[13]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -904,7 +1012,7 @@ func (x *RotateSecretRequest) String() string {
 func (*RotateSecretRequest) ProtoMessage() {}
 
 func (x *RotateSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[13]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -917,7 +1025,7 @@ func (x *RotateSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateSecretRequest.ProtoReflect.Descriptor instead.
 func (*RotateSecretRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{13}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RotateSecretRequest) GetName() string {
@@ -943,7 +1051,7 @@ type RotateSecretResponse struct {
 
 func (x *RotateSecretResponse) Reset() {
 	*x = RotateSecretResponse{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[14]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -955,7 +1063,7 @@ func (x *RotateSecretResponse) String() string {
 func (*RotateSecretResponse) ProtoMessage() {}
 
 func (x *RotateSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[14]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -968,7 +1076,7 @@ func (x *RotateSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateSecretResponse.ProtoReflect.Descriptor instead.
 func (*RotateSecretResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{14}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RotateSecretResponse) GetSecret() *Secret {
@@ -992,7 +1100,7 @@ type WatchSecretsRequest struct {
 
 func (x *WatchSecretsRequest) Reset() {
 	*x = WatchSecretsRequest{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[15]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1004,7 +1112,7 @@ func (x *WatchSecretsRequest) String() string {
 func (*WatchSecretsRequest) ProtoMessage() {}
 
 func (x *WatchSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[15]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1017,7 +1125,7 @@ func (x *WatchSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSecretsRequest.ProtoReflect.Descriptor instead.
 func (*WatchSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{15}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WatchSecretsRequest) GetParent() string {
@@ -1052,7 +1160,7 @@ type WatchSecretsResponse struct {
 
 func (x *WatchSecretsResponse) Reset() {
 	*x = WatchSecretsResponse{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[16]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1064,7 +1172,7 @@ func (x *WatchSecretsResponse) String() string {
 func (*WatchSecretsResponse) ProtoMessage() {}
 
 func (x *WatchSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[16]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1077,7 +1185,7 @@ func (x *WatchSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSecretsResponse.ProtoReflect.Descriptor instead.
 func (*WatchSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{16}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WatchSecretsResponse) GetEvent() WatchSecretsResponse_Event {
@@ -1132,7 +1240,13 @@ const file_secrets_v2_secrets_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
 	"\tread_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"?\n" +
 	"\x11GetSecretResponse\x12*\n" +
-	"\x06secret\x18\x01 \x01(\v2\x12.secrets.v2.SecretR\x06secret\"\xd4\x01\n" +
+	"\x06secret\x18\x01 \x01(\v2\x12.secrets.v2.SecretR\x06secret\"\x7f\n" +
+	"\x16BatchGetSecretsRequest\x12\x16\n" +
+	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x14\n" +
+	"\x05names\x18\x02 \x03(\tR\x05names\x127\n" +
+	"\tread_mask\x18\x03 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"G\n" +
+	"\x17BatchGetSecretsResponse\x12,\n" +
+	"\asecrets\x18\x01 \x03(\v2\x12.secrets.v2.SecretR\asecrets\"\xd4\x01\n" +
 	"\x12ListSecretsRequest\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
@@ -1184,10 +1298,11 @@ const file_secrets_v2_secrets_proto_rawDesc = "" +
 	"\x11EVENT_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tEVENT_PUT\x10\x01\x12\x10\n" +
 	"\fEVENT_DELETE\x10\x02\x12\x13\n" +
-	"\x0fEVENT_CAUGHT_UP\x10\x032\xe2\b\n" +
+	"\x0fEVENT_CAUGHT_UP\x10\x032\xfe\t\n" +
 	"\rSecretService\x12\x94\x01\n" +
 	"\fCreateSecret\x12\x1f.secrets.v2.CreateSecretRequest\x1a .secrets.v2.CreateSecretResponse\"A\x82\xd3\xe4\x93\x02;:\x06secretb\x06secret\")/v2/{parent=projects/*/regions/*}/secrets\x12\x86\x01\n" +
-	"\tGetSecret\x12\x1c.secrets.v2.GetSecretRequest\x1a\x1d.secrets.v2.GetSecretResponse\"<\x82\xd3\xe4\x93\x023b\x06secret\x12)/v2/{name=projects/*/regions/*/secrets/*}\x90\x02\x01\x12\x84\x01\n" +
+	"\tGetSecret\x12\x1c.secrets.v2.GetSecretRequest\x1a\x1d.secrets.v2.GetSecretResponse\"<\x82\xd3\xe4\x93\x023b\x06secret\x12)/v2/{name=projects/*/regions/*/secrets/*}\x90\x02\x01\x12\x99\x01\n" +
+	"\x0fBatchGetSecrets\x12\".secrets.v2.BatchGetSecretsRequest\x1a#.secrets.v2.BatchGetSecretsResponse\"=\x82\xd3\xe4\x93\x024\x122/v2/{parent=projects/*/regions/*}/secrets:batchGet\x90\x02\x01\x12\x84\x01\n" +
 	"\vListSecrets\x12\x1e.secrets.v2.ListSecretsRequest\x1a\x1f.secrets.v2.ListSecretsResponse\"4\x82\xd3\xe4\x93\x02+\x12)/v2/{parent=projects/*/regions/*}/secrets\x90\x02\x01\x12\x91\x01\n" +
 	"\rSearchSecrets\x12 .secrets.v2.SearchSecretsRequest\x1a!.secrets.v2.SearchSecretsResponse\";\x82\xd3\xe4\x93\x022\x120/v2/{parent=projects/*/regions/*}/secrets:search\x90\x02\x01\x12\x9b\x01\n" +
 	"\fUpdateSecret\x12\x1f.secrets.v2.UpdateSecretRequest\x1a .secrets.v2.UpdateSecretResponse\"H\x82\xd3\xe4\x93\x02B:\x06secretb\x06secret20/v2/{secret.name=projects/*/regions/*/secrets/*}\x12\x84\x01\n" +
@@ -1208,7 +1323,7 @@ func file_secrets_v2_secrets_proto_rawDescGZIP() []byte {
 }
 
 var file_secrets_v2_secrets_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_secrets_v2_secrets_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_secrets_v2_secrets_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_secrets_v2_secrets_proto_goTypes = []any{
 	(WatchSecretsResponse_Event)(0), // 0: secrets.v2.WatchSecretsResponse.Event
 	(*Secret)(nil),                  // 1: secrets.v2.Secret
@@ -1216,61 +1331,67 @@ var file_secrets_v2_secrets_proto_goTypes = []any{
 	(*CreateSecretResponse)(nil),    // 3: secrets.v2.CreateSecretResponse
 	(*GetSecretRequest)(nil),        // 4: secrets.v2.GetSecretRequest
 	(*GetSecretResponse)(nil),       // 5: secrets.v2.GetSecretResponse
-	(*ListSecretsRequest)(nil),      // 6: secrets.v2.ListSecretsRequest
-	(*ListSecretsResponse)(nil),     // 7: secrets.v2.ListSecretsResponse
-	(*SearchSecretsRequest)(nil),    // 8: secrets.v2.SearchSecretsRequest
-	(*SearchSecretsResponse)(nil),   // 9: secrets.v2.SearchSecretsResponse
-	(*UpdateSecretRequest)(nil),     // 10: secrets.v2.UpdateSecretRequest
-	(*UpdateSecretResponse)(nil),    // 11: secrets.v2.UpdateSecretResponse
-	(*DeleteSecretRequest)(nil),     // 12: secrets.v2.DeleteSecretRequest
-	(*DeleteSecretResponse)(nil),    // 13: secrets.v2.DeleteSecretResponse
-	(*RotateSecretRequest)(nil),     // 14: secrets.v2.RotateSecretRequest
-	(*RotateSecretResponse)(nil),    // 15: secrets.v2.RotateSecretResponse
-	(*WatchSecretsRequest)(nil),     // 16: secrets.v2.WatchSecretsRequest
-	(*WatchSecretsResponse)(nil),    // 17: secrets.v2.WatchSecretsResponse
-	nil,                             // 18: secrets.v2.Secret.LabelsEntry
-	(*timestamppb.Timestamp)(nil),   // 19: google.protobuf.Timestamp
-	(*fieldmaskpb.FieldMask)(nil),   // 20: google.protobuf.FieldMask
+	(*BatchGetSecretsRequest)(nil),  // 6: secrets.v2.BatchGetSecretsRequest
+	(*BatchGetSecretsResponse)(nil), // 7: secrets.v2.BatchGetSecretsResponse
+	(*ListSecretsRequest)(nil),      // 8: secrets.v2.ListSecretsRequest
+	(*ListSecretsResponse)(nil),     // 9: secrets.v2.ListSecretsResponse
+	(*SearchSecretsRequest)(nil),    // 10: secrets.v2.SearchSecretsRequest
+	(*SearchSecretsResponse)(nil),   // 11: secrets.v2.SearchSecretsResponse
+	(*UpdateSecretRequest)(nil),     // 12: secrets.v2.UpdateSecretRequest
+	(*UpdateSecretResponse)(nil),    // 13: secrets.v2.UpdateSecretResponse
+	(*DeleteSecretRequest)(nil),     // 14: secrets.v2.DeleteSecretRequest
+	(*DeleteSecretResponse)(nil),    // 15: secrets.v2.DeleteSecretResponse
+	(*RotateSecretRequest)(nil),     // 16: secrets.v2.RotateSecretRequest
+	(*RotateSecretResponse)(nil),    // 17: secrets.v2.RotateSecretResponse
+	(*WatchSecretsRequest)(nil),     // 18: secrets.v2.WatchSecretsRequest
+	(*WatchSecretsResponse)(nil),    // 19: secrets.v2.WatchSecretsResponse
+	nil,                             // 20: secrets.v2.Secret.LabelsEntry
+	(*timestamppb.Timestamp)(nil),   // 21: google.protobuf.Timestamp
+	(*fieldmaskpb.FieldMask)(nil),   // 22: google.protobuf.FieldMask
 }
 var file_secrets_v2_secrets_proto_depIdxs = []int32{
-	19, // 0: secrets.v2.Secret.expire_time:type_name -> google.protobuf.Timestamp
-	18, // 1: secrets.v2.Secret.labels:type_name -> secrets.v2.Secret.LabelsEntry
+	21, // 0: secrets.v2.Secret.expire_time:type_name -> google.protobuf.Timestamp
+	20, // 1: secrets.v2.Secret.labels:type_name -> secrets.v2.Secret.LabelsEntry
 	1,  // 2: secrets.v2.CreateSecretRequest.secret:type_name -> secrets.v2.Secret
 	1,  // 3: secrets.v2.CreateSecretResponse.secret:type_name -> secrets.v2.Secret
-	20, // 4: secrets.v2.GetSecretRequest.read_mask:type_name -> google.protobuf.FieldMask
+	22, // 4: secrets.v2.GetSecretRequest.read_mask:type_name -> google.protobuf.FieldMask
 	1,  // 5: secrets.v2.GetSecretResponse.secret:type_name -> secrets.v2.Secret
-	20, // 6: secrets.v2.ListSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
-	1,  // 7: secrets.v2.ListSecretsResponse.secrets:type_name -> secrets.v2.Secret
-	20, // 8: secrets.v2.SearchSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
-	1,  // 9: secrets.v2.SearchSecretsResponse.secrets:type_name -> secrets.v2.Secret
-	1,  // 10: secrets.v2.UpdateSecretRequest.secret:type_name -> secrets.v2.Secret
-	20, // 11: secrets.v2.UpdateSecretRequest.update_mask:type_name -> google.protobuf.FieldMask
-	1,  // 12: secrets.v2.UpdateSecretResponse.secret:type_name -> secrets.v2.Secret
-	1,  // 13: secrets.v2.RotateSecretResponse.secret:type_name -> secrets.v2.Secret
-	20, // 14: secrets.v2.WatchSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
-	0,  // 15: secrets.v2.WatchSecretsResponse.event:type_name -> secrets.v2.WatchSecretsResponse.Event
-	1,  // 16: secrets.v2.WatchSecretsResponse.secret:type_name -> secrets.v2.Secret
-	2,  // 17: secrets.v2.SecretService.CreateSecret:input_type -> secrets.v2.CreateSecretRequest
-	4,  // 18: secrets.v2.SecretService.GetSecret:input_type -> secrets.v2.GetSecretRequest
-	6,  // 19: secrets.v2.SecretService.ListSecrets:input_type -> secrets.v2.ListSecretsRequest
-	8,  // 20: secrets.v2.SecretService.SearchSecrets:input_type -> secrets.v2.SearchSecretsRequest
-	10, // 21: secrets.v2.SecretService.UpdateSecret:input_type -> secrets.v2.UpdateSecretRequest
-	12, // 22: secrets.v2.SecretService.DeleteSecret:input_type -> secrets.v2.DeleteSecretRequest
-	14, // 23: secrets.v2.SecretService.RotateSecret:input_type -> secrets.v2.RotateSecretRequest
-	16, // 24: secrets.v2.SecretService.WatchSecrets:input_type -> secrets.v2.WatchSecretsRequest
-	3,  // 25: secrets.v2.SecretService.CreateSecret:output_type -> secrets.v2.CreateSecretResponse
-	5,  // 26: secrets.v2.SecretService.GetSecret:output_type -> secrets.v2.GetSecretResponse
-	7,  // 27: secrets.v2.SecretService.ListSecrets:output_type -> secrets.v2.ListSecretsResponse
-	9,  // 28: secrets.v2.SecretService.SearchSecrets:output_type -> secrets.v2.SearchSecretsResponse
-	11, // 29: secrets.v2.SecretService.UpdateSecret:output_type -> secrets.v2.UpdateSecretResponse
-	13, // 30: secrets.v2.SecretService.DeleteSecret:output_type -> secrets.v2.DeleteSecretResponse
-	15, // 31: secrets.v2.SecretService.RotateSecret:output_type -> secrets.v2.RotateSecretResponse
-	17, // 32: secrets.v2.SecretService.WatchSecrets:output_type -> secrets.v2.WatchSecretsResponse
-	25, // [25:33] is the sub-list for method output_type
-	17, // [17:25] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	22, // 6: secrets.v2.BatchGetSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	1,  // 7: secrets.v2.BatchGetSecretsResponse.secrets:type_name -> secrets.v2.Secret
+	22, // 8: secrets.v2.ListSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	1,  // 9: secrets.v2.ListSecretsResponse.secrets:type_name -> secrets.v2.Secret
+	22, // 10: secrets.v2.SearchSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	1,  // 11: secrets.v2.SearchSecretsResponse.secrets:type_name -> secrets.v2.Secret
+	1,  // 12: secrets.v2.UpdateSecretRequest.secret:type_name -> secrets.v2.Secret
+	22, // 13: secrets.v2.UpdateSecretRequest.update_mask:type_name -> google.protobuf.FieldMask
+	1,  // 14: secrets.v2.UpdateSecretResponse.secret:type_name -> secrets.v2.Secret
+	1,  // 15: secrets.v2.RotateSecretResponse.secret:type_name -> secrets.v2.Secret
+	22, // 16: secrets.v2.WatchSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	0,  // 17: secrets.v2.WatchSecretsResponse.event:type_name -> secrets.v2.WatchSecretsResponse.Event
+	1,  // 18: secrets.v2.WatchSecretsResponse.secret:type_name -> secrets.v2.Secret
+	2,  // 19: secrets.v2.SecretService.CreateSecret:input_type -> secrets.v2.CreateSecretRequest
+	4,  // 20: secrets.v2.SecretService.GetSecret:input_type -> secrets.v2.GetSecretRequest
+	6,  // 21: secrets.v2.SecretService.BatchGetSecrets:input_type -> secrets.v2.BatchGetSecretsRequest
+	8,  // 22: secrets.v2.SecretService.ListSecrets:input_type -> secrets.v2.ListSecretsRequest
+	10, // 23: secrets.v2.SecretService.SearchSecrets:input_type -> secrets.v2.SearchSecretsRequest
+	12, // 24: secrets.v2.SecretService.UpdateSecret:input_type -> secrets.v2.UpdateSecretRequest
+	14, // 25: secrets.v2.SecretService.DeleteSecret:input_type -> secrets.v2.DeleteSecretRequest
+	16, // 26: secrets.v2.SecretService.RotateSecret:input_type -> secrets.v2.RotateSecretRequest
+	18, // 27: secrets.v2.SecretService.WatchSecrets:input_type -> secrets.v2.WatchSecretsRequest
+	3,  // 28: secrets.v2.SecretService.CreateSecret:output_type -> secrets.v2.CreateSecretResponse
+	5,  // 29: secrets.v2.SecretService.GetSecret:output_type -> secrets.v2.GetSecretResponse
+	7,  // 30: secrets.v2.SecretService.BatchGetSecrets:output_type -> secrets.v2.BatchGetSecretsResponse
+	9,  // 31: secrets.v2.SecretService.ListSecrets:output_type -> secrets.v2.ListSecretsResponse
+	11, // 32: secrets.v2.SecretService.SearchSecrets:output_type -> secrets.v2.SearchSecretsResponse
+	13, // 33: secrets.v2.SecretService.UpdateSecret:output_type -> secrets.v2.UpdateSecretResponse
+	15, // 34: secrets.v2.SecretService.DeleteSecret:output_type -> secrets.v2.DeleteSecretResponse
+	17, // 35: secrets.v2.SecretService.RotateSecret:output_type -> secrets.v2.RotateSecretResponse
+	19, // 36: secrets.v2.SecretService.WatchSecrets:output_type -> secrets.v2.WatchSecretsResponse
+	28, // [28:37] is the sub-list for method output_type
+	19, // [19:28] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_secrets_v2_secrets_proto_init() }
@@ -1278,14 +1399,14 @@ func file_secrets_v2_secrets_proto_init() {
 	if File_secrets_v2_secrets_proto != nil {
 		return
 	}
-	file_secrets_v2_secrets_proto_msgTypes[9].OneofWrappers = []any{}
+	file_secrets_v2_secrets_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_secrets_v2_secrets_proto_rawDesc), len(file_secrets_v2_secrets_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   18,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -40,6 +40,9 @@ const (
 	SecretServiceCreateSecretProcedure = "/secrets.v1.SecretService/CreateSecret"
 	// SecretServiceGetSecretProcedure is the fully-qualified name of the SecretService's GetSecret RPC.
 	SecretServiceGetSecretProcedure = "/secrets.v1.SecretService/GetSecret"
+	// SecretServiceBatchGetSecretsProcedure is the fully-qualified name of the SecretService's
+	// BatchGetSecrets RPC.
+	SecretServiceBatchGetSecretsProcedure = "/secrets.v1.SecretService/BatchGetSecrets"
 	// SecretServiceListSecretsProcedure is the fully-qualified name of the SecretService's ListSecrets
 	// RPC.
 	SecretServiceListSecretsProcedure = "/secrets.v1.SecretService/ListSecrets"
@@ -67,6 +70,9 @@ const (
 type SecretServiceClient interface {
 	CreateSecret(context.Context, *connect.Request[v1.CreateSecretRequest]) (*connect.Response[v1.CreateSecretResponse], error)
 	GetSecret(context.Context, *connect.Request[v1.GetSecretRequest]) (*connect.Response[v1.GetSecretResponse], error)
+	// BatchGetSecrets returns secrets in the order of their names, as they are at one moment. If one
+	// does not exist, it returns none.
+	BatchGetSecrets(context.Context, *connect.Request[v1.BatchGetSecretsRequest]) (*connect.Response[v1.BatchGetSecretsResponse], error)
 	ListSecrets(context.Context, *connect.Request[v1.ListSecretsRequest]) (*connect.Response[v1.ListSecretsResponse], error)
 	// SearchSecrets finds secrets by the words of their names, owners and labels. It may be
 	// a few seconds behind. Payloads are not searched.
@@ -105,6 +111,13 @@ func NewSecretServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			httpClient,
 			baseURL+SecretServiceGetSecretProcedure,
 			connect.WithSchema(secretServiceMethods.ByName("GetSecret")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		batchGetSecrets: connect.NewClient[v1.BatchGetSecretsRequest, v1.BatchGetSecretsResponse](
+			httpClient,
+			baseURL+SecretServiceBatchGetSecretsProcedure,
+			connect.WithSchema(secretServiceMethods.ByName("BatchGetSecrets")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
@@ -159,15 +172,16 @@ func NewSecretServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 
 // secretServiceClient implements SecretServiceClient.
 type secretServiceClient struct {
-	createSecret  *connect.Client[v1.CreateSecretRequest, v1.CreateSecretResponse]
-	getSecret     *connect.Client[v1.GetSecretRequest, v1.GetSecretResponse]
-	listSecrets   *connect.Client[v1.ListSecretsRequest, v1.ListSecretsResponse]
-	searchSecrets *connect.Client[v1.SearchSecretsRequest, v1.SearchSecretsResponse]
-	updateSecret  *connect.Client[v1.UpdateSecretRequest, v1.UpdateSecretResponse]
-	deleteSecret  *connect.Client[v1.DeleteSecretRequest, v1.DeleteSecretResponse]
-	setPayload    *connect.Client[v1.SetPayloadRequest, v1.SetPayloadResponse]
-	listOwners    *connect.Client[v1.ListOwnersRequest, v1.ListOwnersResponse]
-	watchSecrets  *connect.Client[v1.WatchSecretsRequest, v1.WatchSecretsResponse]
+	createSecret    *connect.Client[v1.CreateSecretRequest, v1.CreateSecretResponse]
+	getSecret       *connect.Client[v1.GetSecretRequest, v1.GetSecretResponse]
+	batchGetSecrets *connect.Client[v1.BatchGetSecretsRequest, v1.BatchGetSecretsResponse]
+	listSecrets     *connect.Client[v1.ListSecretsRequest, v1.ListSecretsResponse]
+	searchSecrets   *connect.Client[v1.SearchSecretsRequest, v1.SearchSecretsResponse]
+	updateSecret    *connect.Client[v1.UpdateSecretRequest, v1.UpdateSecretResponse]
+	deleteSecret    *connect.Client[v1.DeleteSecretRequest, v1.DeleteSecretResponse]
+	setPayload      *connect.Client[v1.SetPayloadRequest, v1.SetPayloadResponse]
+	listOwners      *connect.Client[v1.ListOwnersRequest, v1.ListOwnersResponse]
+	watchSecrets    *connect.Client[v1.WatchSecretsRequest, v1.WatchSecretsResponse]
 }
 
 // CreateSecret calls secrets.v1.SecretService.CreateSecret.
@@ -178,6 +192,11 @@ func (c *secretServiceClient) CreateSecret(ctx context.Context, req *connect.Req
 // GetSecret calls secrets.v1.SecretService.GetSecret.
 func (c *secretServiceClient) GetSecret(ctx context.Context, req *connect.Request[v1.GetSecretRequest]) (*connect.Response[v1.GetSecretResponse], error) {
 	return c.getSecret.CallUnary(ctx, req)
+}
+
+// BatchGetSecrets calls secrets.v1.SecretService.BatchGetSecrets.
+func (c *secretServiceClient) BatchGetSecrets(ctx context.Context, req *connect.Request[v1.BatchGetSecretsRequest]) (*connect.Response[v1.BatchGetSecretsResponse], error) {
+	return c.batchGetSecrets.CallUnary(ctx, req)
 }
 
 // ListSecrets calls secrets.v1.SecretService.ListSecrets.
@@ -219,6 +238,9 @@ func (c *secretServiceClient) WatchSecrets(ctx context.Context, req *connect.Req
 type SecretServiceHandler interface {
 	CreateSecret(context.Context, *connect.Request[v1.CreateSecretRequest]) (*connect.Response[v1.CreateSecretResponse], error)
 	GetSecret(context.Context, *connect.Request[v1.GetSecretRequest]) (*connect.Response[v1.GetSecretResponse], error)
+	// BatchGetSecrets returns secrets in the order of their names, as they are at one moment. If one
+	// does not exist, it returns none.
+	BatchGetSecrets(context.Context, *connect.Request[v1.BatchGetSecretsRequest]) (*connect.Response[v1.BatchGetSecretsResponse], error)
 	ListSecrets(context.Context, *connect.Request[v1.ListSecretsRequest]) (*connect.Response[v1.ListSecretsResponse], error)
 	// SearchSecrets finds secrets by the words of their names, owners and labels. It may be
 	// a few seconds behind. Payloads are not searched.
@@ -253,6 +275,13 @@ func NewSecretServiceHandler(svc SecretServiceHandler, opts ...connect.HandlerOp
 		SecretServiceGetSecretProcedure,
 		svc.GetSecret,
 		connect.WithSchema(secretServiceMethods.ByName("GetSecret")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	secretServiceBatchGetSecretsHandler := connect.NewUnaryHandler(
+		SecretServiceBatchGetSecretsProcedure,
+		svc.BatchGetSecrets,
+		connect.WithSchema(secretServiceMethods.ByName("BatchGetSecrets")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
@@ -308,6 +337,8 @@ func NewSecretServiceHandler(svc SecretServiceHandler, opts ...connect.HandlerOp
 			secretServiceCreateSecretHandler.ServeHTTP(w, r)
 		case SecretServiceGetSecretProcedure:
 			secretServiceGetSecretHandler.ServeHTTP(w, r)
+		case SecretServiceBatchGetSecretsProcedure:
+			secretServiceBatchGetSecretsHandler.ServeHTTP(w, r)
 		case SecretServiceListSecretsProcedure:
 			secretServiceListSecretsHandler.ServeHTTP(w, r)
 		case SecretServiceSearchSecretsProcedure:
@@ -337,6 +368,10 @@ func (UnimplementedSecretServiceHandler) CreateSecret(context.Context, *connect.
 
 func (UnimplementedSecretServiceHandler) GetSecret(context.Context, *connect.Request[v1.GetSecretRequest]) (*connect.Response[v1.GetSecretResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("secrets.v1.SecretService.GetSecret is not implemented"))
+}
+
+func (UnimplementedSecretServiceHandler) BatchGetSecrets(context.Context, *connect.Request[v1.BatchGetSecretsRequest]) (*connect.Response[v1.BatchGetSecretsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("secrets.v1.SecretService.BatchGetSecrets is not implemented"))
 }
 
 func (UnimplementedSecretServiceHandler) ListSecrets(context.Context, *connect.Request[v1.ListSecretsRequest]) (*connect.Response[v1.ListSecretsResponse], error) {

@@ -41,6 +41,9 @@ const (
 	SecretServiceCreateSecretProcedure = "/secrets.v2.SecretService/CreateSecret"
 	// SecretServiceGetSecretProcedure is the fully-qualified name of the SecretService's GetSecret RPC.
 	SecretServiceGetSecretProcedure = "/secrets.v2.SecretService/GetSecret"
+	// SecretServiceBatchGetSecretsProcedure is the fully-qualified name of the SecretService's
+	// BatchGetSecrets RPC.
+	SecretServiceBatchGetSecretsProcedure = "/secrets.v2.SecretService/BatchGetSecrets"
 	// SecretServiceListSecretsProcedure is the fully-qualified name of the SecretService's ListSecrets
 	// RPC.
 	SecretServiceListSecretsProcedure = "/secrets.v2.SecretService/ListSecrets"
@@ -65,6 +68,9 @@ const (
 type SecretServiceClient interface {
 	CreateSecret(context.Context, *connect.Request[v2.CreateSecretRequest]) (*connect.Response[v2.CreateSecretResponse], error)
 	GetSecret(context.Context, *connect.Request[v2.GetSecretRequest]) (*connect.Response[v2.GetSecretResponse], error)
+	// BatchGetSecrets returns secrets in the order of their names, as they are at one moment. If one
+	// does not exist, it returns none.
+	BatchGetSecrets(context.Context, *connect.Request[v2.BatchGetSecretsRequest]) (*connect.Response[v2.BatchGetSecretsResponse], error)
 	ListSecrets(context.Context, *connect.Request[v2.ListSecretsRequest]) (*connect.Response[v2.ListSecretsResponse], error)
 	// SearchSecrets finds secrets by the words of their names, owners and labels. It may be
 	// a few seconds behind. Payloads are not searched.
@@ -101,6 +107,13 @@ func NewSecretServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			httpClient,
 			baseURL+SecretServiceGetSecretProcedure,
 			connect.WithSchema(secretServiceMethods.ByName("GetSecret")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		batchGetSecrets: connect.NewClient[v2.BatchGetSecretsRequest, v2.BatchGetSecretsResponse](
+			httpClient,
+			baseURL+SecretServiceBatchGetSecretsProcedure,
+			connect.WithSchema(secretServiceMethods.ByName("BatchGetSecrets")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
@@ -148,14 +161,15 @@ func NewSecretServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 
 // secretServiceClient implements SecretServiceClient.
 type secretServiceClient struct {
-	createSecret  *connect.Client[v2.CreateSecretRequest, v2.CreateSecretResponse]
-	getSecret     *connect.Client[v2.GetSecretRequest, v2.GetSecretResponse]
-	listSecrets   *connect.Client[v2.ListSecretsRequest, v2.ListSecretsResponse]
-	searchSecrets *connect.Client[v2.SearchSecretsRequest, v2.SearchSecretsResponse]
-	updateSecret  *connect.Client[v2.UpdateSecretRequest, v2.UpdateSecretResponse]
-	deleteSecret  *connect.Client[v2.DeleteSecretRequest, v2.DeleteSecretResponse]
-	rotateSecret  *connect.Client[v2.RotateSecretRequest, v2.RotateSecretResponse]
-	watchSecrets  *connect.Client[v2.WatchSecretsRequest, v2.WatchSecretsResponse]
+	createSecret    *connect.Client[v2.CreateSecretRequest, v2.CreateSecretResponse]
+	getSecret       *connect.Client[v2.GetSecretRequest, v2.GetSecretResponse]
+	batchGetSecrets *connect.Client[v2.BatchGetSecretsRequest, v2.BatchGetSecretsResponse]
+	listSecrets     *connect.Client[v2.ListSecretsRequest, v2.ListSecretsResponse]
+	searchSecrets   *connect.Client[v2.SearchSecretsRequest, v2.SearchSecretsResponse]
+	updateSecret    *connect.Client[v2.UpdateSecretRequest, v2.UpdateSecretResponse]
+	deleteSecret    *connect.Client[v2.DeleteSecretRequest, v2.DeleteSecretResponse]
+	rotateSecret    *connect.Client[v2.RotateSecretRequest, v2.RotateSecretResponse]
+	watchSecrets    *connect.Client[v2.WatchSecretsRequest, v2.WatchSecretsResponse]
 }
 
 // CreateSecret calls secrets.v2.SecretService.CreateSecret.
@@ -166,6 +180,11 @@ func (c *secretServiceClient) CreateSecret(ctx context.Context, req *connect.Req
 // GetSecret calls secrets.v2.SecretService.GetSecret.
 func (c *secretServiceClient) GetSecret(ctx context.Context, req *connect.Request[v2.GetSecretRequest]) (*connect.Response[v2.GetSecretResponse], error) {
 	return c.getSecret.CallUnary(ctx, req)
+}
+
+// BatchGetSecrets calls secrets.v2.SecretService.BatchGetSecrets.
+func (c *secretServiceClient) BatchGetSecrets(ctx context.Context, req *connect.Request[v2.BatchGetSecretsRequest]) (*connect.Response[v2.BatchGetSecretsResponse], error) {
+	return c.batchGetSecrets.CallUnary(ctx, req)
 }
 
 // ListSecrets calls secrets.v2.SecretService.ListSecrets.
@@ -202,6 +221,9 @@ func (c *secretServiceClient) WatchSecrets(ctx context.Context, req *connect.Req
 type SecretServiceHandler interface {
 	CreateSecret(context.Context, *connect.Request[v2.CreateSecretRequest]) (*connect.Response[v2.CreateSecretResponse], error)
 	GetSecret(context.Context, *connect.Request[v2.GetSecretRequest]) (*connect.Response[v2.GetSecretResponse], error)
+	// BatchGetSecrets returns secrets in the order of their names, as they are at one moment. If one
+	// does not exist, it returns none.
+	BatchGetSecrets(context.Context, *connect.Request[v2.BatchGetSecretsRequest]) (*connect.Response[v2.BatchGetSecretsResponse], error)
 	ListSecrets(context.Context, *connect.Request[v2.ListSecretsRequest]) (*connect.Response[v2.ListSecretsResponse], error)
 	// SearchSecrets finds secrets by the words of their names, owners and labels. It may be
 	// a few seconds behind. Payloads are not searched.
@@ -234,6 +256,13 @@ func NewSecretServiceHandler(svc SecretServiceHandler, opts ...connect.HandlerOp
 		SecretServiceGetSecretProcedure,
 		svc.GetSecret,
 		connect.WithSchema(secretServiceMethods.ByName("GetSecret")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	secretServiceBatchGetSecretsHandler := connect.NewUnaryHandler(
+		SecretServiceBatchGetSecretsProcedure,
+		svc.BatchGetSecrets,
+		connect.WithSchema(secretServiceMethods.ByName("BatchGetSecrets")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
@@ -282,6 +311,8 @@ func NewSecretServiceHandler(svc SecretServiceHandler, opts ...connect.HandlerOp
 			secretServiceCreateSecretHandler.ServeHTTP(w, r)
 		case SecretServiceGetSecretProcedure:
 			secretServiceGetSecretHandler.ServeHTTP(w, r)
+		case SecretServiceBatchGetSecretsProcedure:
+			secretServiceBatchGetSecretsHandler.ServeHTTP(w, r)
 		case SecretServiceListSecretsProcedure:
 			secretServiceListSecretsHandler.ServeHTTP(w, r)
 		case SecretServiceSearchSecretsProcedure:
@@ -309,6 +340,10 @@ func (UnimplementedSecretServiceHandler) CreateSecret(context.Context, *connect.
 
 func (UnimplementedSecretServiceHandler) GetSecret(context.Context, *connect.Request[v2.GetSecretRequest]) (*connect.Response[v2.GetSecretResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("secrets.v2.SecretService.GetSecret is not implemented"))
+}
+
+func (UnimplementedSecretServiceHandler) BatchGetSecrets(context.Context, *connect.Request[v2.BatchGetSecretsRequest]) (*connect.Response[v2.BatchGetSecretsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("secrets.v2.SecretService.BatchGetSecrets is not implemented"))
 }
 
 func (UnimplementedSecretServiceHandler) ListSecrets(context.Context, *connect.Request[v2.ListSecretsRequest]) (*connect.Response[v2.ListSecretsResponse], error) {

@@ -30,7 +30,7 @@ type Owner struct {
 // Owning is a Table whose resources can have children.
 type Owning interface {
 	// adopt registers children. It fails where their pattern is not below this table's.
-	adopt(of pattern, c child) error
+	adopt(of patterns, c child) error
 	// touch returns the writes that change the revision of one resource and of its owners.
 	touch(ctx context.Context, name string) ([]record.Mutation, error)
 	// owning returns the kind of the table.
@@ -48,7 +48,7 @@ type child interface {
 // transaction.
 const maxChildren = 10_000
 
-func (t *Table[M]) adopt(of pattern, c child) error {
+func (t *Table[M]) adopt(of patterns, c child) error {
 	if !of.hasParent() || of.parent().String() != t.pattern.String() {
 		return fmt.Errorf("the Pattern %q is not one collection and one id below %q, the Pattern of its Owner", of, t.pattern)
 	}

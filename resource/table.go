@@ -26,7 +26,13 @@ type Config[M proto.Message] struct {
 	Kind string
 	// Pattern is the pattern of the names. It has collections and ids in turn, as in
 	// "projects/{project}/secrets/{secret}", or a single id, "{guid}".
-	Pattern string
+	//
+	// Patterns are further ones, such as "organizations/{organization}/secrets/{secret}", for resources
+	// with parents of several types. All have a parent, and end with the same collection and id. The
+	// collections of a name must tell which one it has. Without both, the patterns are those of the
+	// annotation google.api.resource of M.
+	Pattern  string
+	Patterns []string
 	// NameField is the field of M that holds the name. "" means name.
 	NameField string
 	// MaxID bounds each id of a name, in bytes. 0 means 128.
@@ -80,7 +86,7 @@ type Revision[M proto.Message] struct {
 type Table[M proto.Message] struct {
 	store    vrunner.Store
 	cfg      Config[M]
-	pattern  pattern
+	pattern  patterns
 	message  protoreflect.MessageDescriptor
 	name     protoreflect.FieldDescriptor
 	revision protoreflect.FieldDescriptor
@@ -135,7 +141,7 @@ func newTable[M proto.Message](store vrunner.Store, cfg Config[M]) (*Table[M], e
 		cfg.NameField = "name"
 	}
 	var err error
-	if t.pattern, err = parsePattern(cfg.Pattern, cfg.MaxID); err != nil {
+	if t.pattern, err = parsePatterns(append([]string{cfg.Pattern}, cfg.Patterns...), t.message, cfg.MaxID); err != nil {
 		return nil, err
 	}
 	if t.name = t.message.Fields().ByName(protoreflect.Name(cfg.NameField)); t.name == nil || t.name.Kind() != protoreflect.StringKind || t.name.IsList() {

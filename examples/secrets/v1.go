@@ -25,7 +25,7 @@ type nativeV1 struct {
 
 // tableV1 returns the table of v1 secrets.
 func tableV1(store vrunner.Store) *resource.Table[*secretsv1.Secret] {
-	return resource.New(store, resource.Config[*secretsv1.Secret]{Kind: Kind, Pattern: patternV1, Sparse: sparseV1, Check: checkV1})
+	return resource.New(store, resource.Config[*secretsv1.Secret]{Kind: Kind, Sparse: sparseV1, Check: checkV1})
 }
 
 // NativeV1 returns the v1 API over v1 data, and its mount path.

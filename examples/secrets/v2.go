@@ -23,7 +23,7 @@ type nativeV2 struct {
 
 // tableV2 returns the table of v2 secrets.
 func tableV2(store vrunner.Store) *resource.Table[*secretsv2.Secret] {
-	return resource.New(store, resource.Config[*secretsv2.Secret]{Kind: Kind, Pattern: patternV2, Sparse: sparseV2, Check: checkV2})
+	return resource.New(store, resource.Config[*secretsv2.Secret]{Kind: Kind, Sparse: sparseV2, Check: checkV2})
 }
 
 // NativeV2 returns the v2 API over v2 data, and its mount path.

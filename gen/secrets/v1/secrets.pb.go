@@ -1285,7 +1285,7 @@ var File_secrets_v1_secrets_proto protoreflect.FileDescriptor
 const file_secrets_v1_secrets_proto_rawDesc = "" +
 	"\n" +
 	"\x18secrets/v1/secrets.proto\x12\n" +
-	"secrets.v1\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\"\x96\x02\n" +
+	"secrets.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x19google/api/resource.proto\x1a google/protobuf/field_mask.proto\"\xdc\x02\n" +
 	"\x06Secret\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\fR\apayload\x12\x1d\n" +
@@ -1297,7 +1297,8 @@ const file_secrets_v1_secrets_proto_rawDesc = "" +
 	"\brevision\x18\a \x01(\x03R\brevision\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"v\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:D\xeaAA\n" +
+	"\x1asecrets.example.com/Secret\x12#projects/{project}/secrets/{secret}\"v\n" +
 	"\x13CreateSecretRequest\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x1b\n" +
 	"\tsecret_id\x18\x02 \x01(\tR\bsecretId\x12*\n" +

@@ -1214,7 +1214,7 @@ var File_secrets_v2_secrets_proto protoreflect.FileDescriptor
 const file_secrets_v2_secrets_proto_rawDesc = "" +
 	"\n" +
 	"\x18secrets/v2/secrets.proto\x12\n" +
-	"secrets.v2\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x85\x03\n" +
+	"secrets.v2\x1a\x1cgoogle/api/annotations.proto\x1a\x19google/api/resource.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xdc\x03\n" +
 	"\x06Secret\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\fR\apayload\x12;\n" +
@@ -1229,7 +1229,8 @@ const file_secrets_v2_secrets_proto_rawDesc = "" +
 	"\rrotation_days\x18\t \x01(\x05R\frotationDays\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"v\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:U\xeaAR\n" +
+	"\x1asecrets.example.com/Secret\x124projects/{project}/regions/{region}/secrets/{secret}\"v\n" +
 	"\x13CreateSecretRequest\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x1b\n" +
 	"\tsecret_id\x18\x02 \x01(\tR\bsecretId\x12*\n" +

@@ -14,10 +14,11 @@ import (
 )
 
 type lease struct {
-	store *Store
-	id    clientv3.LeaseID
-	done  chan struct{}
-	stop  context.CancelFunc // ends the renewal
+	store  *Store
+	id     clientv3.LeaseID
+	stream int // of Store.renewals
+	done   chan struct{}
+	stop   context.CancelFunc // ends the renewal
 }
 
 var _ coord.Lease = (*lease)(nil)
@@ -36,16 +37,27 @@ func (s *Store) Grant(ctx context.Context, ttl time.Duration) (coord.Lease, erro
 	}
 	// The renewal outlives ctx, which belongs to this call only.
 	keep, stop := context.WithCancel(s.client.Ctx())
-	renewals, err := s.client.KeepAlive(keep, resp.ID)
+	stream := s.renewals.join()
+	renewals, err := s.renew(keep, resp.ID, stream)
 	if err != nil {
 		stop()
+		s.renewals.leave(stream)
 		return nil, fmt.Errorf("keep lease alive: %w", err)
 	}
-	l := &lease{store: s, id: resp.ID, done: make(chan struct{}), stop: stop}
+	l := &lease{store: s, id: resp.ID, stream: stream, done: make(chan struct{}), stop: stop}
 	s.leases.Go(func() {
 		l.follow(keep, renewals, granted, time.Duration(resp.TTL)*time.Second)
 	})
 	return l, nil
+}
+
+// renew renews a lease over a stream until ctx ends.
+func (s *Store) renew(ctx context.Context, id clientv3.LeaseID, stream int) (<-chan *clientv3.LeaseKeepAliveResponse, error) {
+	by := s.renewals.on(s.client.Client, stream)
+	if by == nil {
+		return nil, coord.ErrClosed
+	}
+	return by.KeepAlive(ctx, id)
 }
 
 // follow closes done when the lease has expired by our own clock, the server reports its end, or
@@ -53,6 +65,7 @@ func (s *Store) Grant(ctx context.Context, ttl time.Duration) (coord.Lease, erro
 // holder gave it up.
 func (l *lease) follow(ctx context.Context, renewals <-chan *clientv3.LeaseKeepAliveResponse, from time.Time, ttl time.Duration) {
 	defer close(l.done)
+	defer l.store.renewals.leave(l.stream)
 	defer l.stop()
 	expiry := from.Add(ttl)
 	timer := time.NewTimer(time.Until(expiry))

@@ -60,8 +60,10 @@ type Store struct {
 	prefix string
 	log    *zap.Logger
 	leases sync.WaitGroup // counts the goroutines of leases
-	// streams counts the streams of watches that were given up because of their token.
-	streams atomic.Int64
+	// outdated counts how often the streams of watches were given up because of their token.
+	outdated atomic.Int64
+	watches  streams  // of open watches
+	renewals renewals // of leases
 }
 
 var _ coord.Store = (*Store)(nil)
@@ -88,6 +90,7 @@ func (s *Store) Close() error {
 	// Closing the client ends the renewals, so the goroutines below end too.
 	err := s.client.Close()
 	s.leases.Wait()
+	s.renewals.close()
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("close etcd client: %w", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -31,7 +30,7 @@ type watch struct {
 	// Only Next uses these fields, and it supports one caller at a time.
 	events clientv3.WatchChan // nil: not open
 	stop   context.CancelFunc // ends events
-	stream int64              // Store.streams at the opening of events
+	token  int64              // Store.outdated at the opening of events
 	retry  backoff.BackOff
 }
 
@@ -105,7 +104,7 @@ func (w *watch) wait(ctx context.Context) ([]coord.Event, error) {
 				w.drop()
 				if staleToken(err) {
 					// Watches on that stream continue. All new ones get another stream.
-					w.store.streams.CompareAndSwap(w.stream, w.stream+1)
+					w.store.outdated.CompareAndSwap(w.token, w.token+1)
 				}
 				w.store.log.Debug("watch opens again", zap.String("prefix", w.prefix),
 					zap.Int64("revision", w.next), zap.Error(err))
@@ -161,12 +160,14 @@ func (w *watch) open(ctx context.Context) error {
 	}
 	// The client's Watch blocks until the server confirms it, and then lives on its context. Until
 	// then, the end of ctx and Close must also end that context.
-	w.stream = w.store.streams.Load()
+	w.token = w.store.outdated.Load()
+	stream := w.store.watches.join()
 	// Watches with equal metadata share a stream, so the count separates them from a given-up one.
-	own := metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(w.store.client.Ctx()), "dbc-stream", strconv.FormatInt(w.stream, 10))
+	own := metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(w.store.client.Ctx()), "dbc-stream", fmt.Sprintf("%d.%d", w.token, stream))
 	life, stop := context.WithCancel(own)
 	keep := context.AfterFunc(ctx, stop)
 	go func() {
+		defer w.store.watches.leave(stream)
 		defer stop()
 		select {
 		case <-w.closed:

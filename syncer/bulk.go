@@ -11,6 +11,20 @@ func (e *Engine) setPace() {
 // bulk reports whether the shard has bulk work left. Engine.mu is held.
 func (s *shard) bulk() bool { return len(s.todo) > 0 || len(s.verify) > 0 || s.rescan }
 
+// bulkLeft reports whether any shard has bulk work left, or waits for the comparison after its copy. e.mu
+// is held.
+func (e *Engine) bulkLeft() bool {
+	if e.pass != nil {
+		return true
+	}
+	for _, s := range e.shards {
+		if s.bulk() || !s.verified {
+			return true
+		}
+	}
+	return false
+}
+
 // heldBack returns why a shard's bulk work is throttled, "" if it is not or if none is left. e.mu
 // is held.
 func (e *Engine) heldBack(s *shard) (why string, cause throttle.Cause) {

@@ -23,7 +23,13 @@ func (e *Engine) bulkWorker(ctx context.Context) error {
 	defer func() { ahead.drop() }()
 	for {
 		rested := time.Now()
-		err := e.await(ctx, func() bool { return e.nextTask(nil) != nil })
+		err := e.await(ctx, func() bool {
+			due := e.nextTask(nil) != nil
+			if !due && !e.bulkLeft() {
+				e.Pacer.Rest()
+			}
+			return due
+		})
 		if err != nil {
 			return err
 		}

@@ -278,6 +278,7 @@ func (e *Engine) Run(parent context.Context) error {
 	if e.cfg.Snapshot {
 		return ended(parent, e.runSnapshot(parent))
 	}
+	defer e.Pacer.Rest() // its turn is for another deployment of the process
 	// The record is watched from the beginning, since prepare waits for an upgrade in it.
 	g, ctx := errgroup.WithContext(parent)
 	g.Go(func() error { return e.watchRecord(ctx) })

@@ -136,3 +136,45 @@ func TestRateIsShared(t *testing.T) {
 		e.stop(t)
 	})
 }
+
+// TestTurnOfTheCopy: a copy waits while another deployment of the process has the only place, and says
+// so. Once its shards are compared, the place is free for others at once.
+func TestTurnOfTheCopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, read := newWorld(t), new(atomic.Int64)
+		w.put("a1", "item", 1)
+		turns := throttle.NewTurns(1)
+		other := throttle.New(throttle.Config{Turns: turns})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { // it copies for long
+			defer close(ended)
+			for other.Wait(ctx, 0) == nil {
+				<-time.After(time.Second)
+			}
+		}()
+		synctest.Wait()
+		e := w.engine(w.owner(0, 1, 2, 3), func(p *syncer.Parts) {
+			p.Source, p.Pacer = pages{p.Source, read}, throttle.New(throttle.Config{Turns: turns})
+		})
+		w.eventually("the engine", func() bool { return len(e.engine.Progress()) == ring })
+		w.eventually("the reason", func() bool {
+			return slices.ContainsFunc(e.engine.Progress(), func(p syncer.Progress) bool {
+				return p.PaceCause == throttle.CauseTurn && strings.Contains(p.Pace, "copy.deployments") && strings.Contains(p.WaitsFor, "copy.deployments")
+			})
+		})
+		if n := read.Load(); n != 0 {
+			t.Errorf("%d pages were read", n)
+		}
+		cancel()
+		<-ended
+		other.Rest()
+		w.begin()
+		w.eventually("ready", w.allReady)
+		before := time.Now()
+		if err := other.Wait(t.Context(), 0); err != nil || time.Since(before) > 0 {
+			t.Errorf("the next deployment waits %v: %v", time.Since(before), err)
+		}
+		e.stop(t)
+	})
+}

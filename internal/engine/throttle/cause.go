@@ -14,7 +14,8 @@ const (
 	CauseTarget    Cause = "target"    // the target is under pressure
 	CauseErrors    Cause = "errors"    // errors of this controller's own work
 	CauseRate      Cause = "rate"      // a configured rate
+	CauseTurn      Cause = "turn"      // other deployments of the process come first
 )
 
 // Causes lists every Cause except CauseNone.
-var Causes = []Cause{CausePaused, CauseWindow, CauseMeasuring, CauseSource, CauseTarget, CauseErrors, CauseRate}
+var Causes = []Cause{CausePaused, CauseWindow, CauseMeasuring, CauseSource, CauseTarget, CauseErrors, CauseRate, CauseTurn}

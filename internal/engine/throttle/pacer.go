@@ -17,7 +17,9 @@ type Config struct {
 	Window        string // for upgradestate.ParseWindow; used if the record has none
 	// Source and Target are the databases to measure; nil: not measured.
 	Source, Target record.Monitor
-	Now            func() time.Time // default time.Now; only for the time of day
+	// Turns are shared by the Pacers of a process, one for each deployment; nil: no turns.
+	Turns *Turns
+	Now   func() time.Time // default time.Now; only for the time of day
 }
 
 // Pacer limits bulk work. Its methods may be called concurrently.
@@ -94,6 +96,9 @@ func (p *Pacer) reason() (why string, cause Cause, standstill bool) {
 	if why, cause := p.stopped(time.Now()); cause != CauseNone {
 		return why, cause, true
 	}
+	if why := p.cfg.Turns.waits(p); why != "" {
+		return why, CauseTurn, true
+	}
 	rate := p.rate()
 	switch {
 	case rate == 0:
@@ -121,6 +126,13 @@ func (p *Pacer) Wait(ctx context.Context, records int) error {
 		}
 		now := time.Now()
 		p.payOff(now)
+		// Before the measurement: hundreds of Pacers in the line would measure for nothing.
+		if turn := p.turn(now); turn != nil {
+			if err := p.pause(ctx, every, turn); err != nil {
+				return err
+			}
+			continue
+		}
 		// Measure before the decision. Only one waiting caller does; measure gives up p.mu
 		// meanwhile.
 		if p.due(now) {
@@ -128,7 +140,8 @@ func (p *Pacer) Wait(ctx context.Context, records int) error {
 			continue
 		}
 		look := every
-		if _, cause := p.stopped(now); cause == CauseNone {
+		switch _, cause := p.stopped(now); cause {
+		case CauseNone:
 			rate := p.rate()
 			// Without a limit old debt must not delay a later, limited page.
 			if rate == 0 || p.debt <= 0 {
@@ -139,16 +152,32 @@ func (p *Pacer) Wait(ctx context.Context, records int) error {
 			}
 			// Wake up when the debt is paid; the extra millisecond covers rounding.
 			look = min(look, time.Duration(p.debt/rate*float64(time.Second))+time.Millisecond)
+		case CauseMeasuring: // only for a moment
+		default:
+			p.cfg.Turns.leave(p, now) // others go on meanwhile
 		}
-		if err := p.pause(ctx, look); err != nil {
+		if err := p.pause(ctx, look, nil); err != nil {
 			return err
 		}
 	}
 }
 
-// pause waits for a change, at most the given time. The caller holds p.mu; pause releases it during
-// the wait.
-func (p *Pacer) pause(ctx context.Context, most time.Duration) error {
+// turn returns what to wait for until this Pacer's turn; nil if it has come, or if work is stopped
+// anyway. The caller holds p.mu.
+func (p *Pacer) turn(now time.Time) <-chan struct{} {
+	if p.said.Paused || p.outside() != "" {
+		return nil
+	}
+	return p.cfg.Turns.take(p, now)
+}
+
+// Rest tells the Pacer that no bulk work is left, so that its turn goes to another deployment. The next
+// Wait asks for a new one.
+func (p *Pacer) Rest() { p.cfg.Turns.leave(p, time.Now()) }
+
+// pause waits for a change or a turn, at most the given time. The caller holds p.mu; pause releases it
+// during the wait.
+func (p *Pacer) pause(ctx context.Context, most time.Duration, turn <-chan struct{}) error {
 	changed := p.changed
 	p.mu.Unlock()
 	defer p.mu.Lock()
@@ -156,6 +185,7 @@ func (p *Pacer) pause(ctx context.Context, most time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-changed:
+	case <-turn:
 	case <-time.After(most):
 	}
 	return nil

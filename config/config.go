@@ -10,15 +10,16 @@ import (
 
 // Defaults of missing keys.
 const (
-	DefaultRingSize       = 16
-	DefaultCopyWorkers    = 4
-	DefaultSwitchDeadline = 10 * time.Second
-	DefaultMaxLag         = 500 * time.Millisecond
-	DefaultSwitchRetries  = 3
-	DefaultPoolSize       = 100
-	DefaultOperatorListen = "127.0.0.1:7080"
-	DefaultAPIListen      = "127.0.0.1:7090"
-	DefaultTraceRatio     = 0.01
+	DefaultRingSize        = 16
+	DefaultCopyWorkers     = 4
+	DefaultCopyDeployments = 8
+	DefaultSwitchDeadline  = 10 * time.Second
+	DefaultMaxLag          = 500 * time.Millisecond
+	DefaultSwitchRetries   = 3
+	DefaultPoolSize        = 100
+	DefaultOperatorListen  = "127.0.0.1:7080"
+	DefaultAPIListen       = "127.0.0.1:7090"
+	DefaultTraceRatio      = 0.01
 )
 
 // Config is a whole configuration file with defaults and variables filled in.
@@ -77,6 +78,7 @@ type Copy struct {
 	Unthrottled   bool
 	MaxSourceLoad int    // percent of the source's processors that slows copying; 0: no limit
 	Window        string // HH:MM-HH:MM in UTC for copying; empty: any time
+	Deployments   int    // of one process that copy at the same time
 }
 
 // Switch limits the switch.

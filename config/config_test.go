@@ -54,7 +54,7 @@ func TestParse(t *testing.T) {
 		Deployment: "services/bbs.example.com/deployments/us-west2",
 		RingSize:   16,
 		Etcd:       config.Etcd{Endpoints: []string{"127.0.0.1:2379"}},
-		Copy:       config.Copy{Auto: true, Workers: 4},
+		Copy:       config.Copy{Auto: true, Workers: 4, Deployments: 8},
 		Switch:     config.Switch{Deadline: 10 * time.Second, Retries: 3, MaxLag: 500 * time.Millisecond},
 		Operator:   config.DefaultOperatorListen,
 		API:        config.DefaultAPIListen,
@@ -89,6 +89,7 @@ dataDir: /var/lib/$(ENV)$$data
 copy:
   auto: false
   maxRate: 500
+  deployments: 3
 switch: {deadline: 1m30s, maxHold: 2s, maxLag: 250ms, retries: 0, automatic: false}
 operator: {listen: ":9000", shardMetrics: true, traces: {endpoint: "https://collector:4317", ratio: 0.5}}
 api:
@@ -132,7 +133,7 @@ kinds:
 	want := config.Config{
 		Path: "conf/bbs.yaml", Deployment: "services/bbs/deployments/eu", RingSize: 16,
 		DataDir:  "/var/lib/prod$data",
-		Copy:     config.Copy{MaxRate: 500, Workers: 4},
+		Copy:     config.Copy{MaxRate: 500, Workers: 4, Deployments: 3},
 		Switch:   config.Switch{Deadline: 90 * time.Second, MaxHold: 2 * time.Second, MaxLag: 250 * time.Millisecond, Hold: true},
 		Operator: ":9000", ShardMetrics: true, Traces: config.Traces{Endpoint: "https://collector:4317", Ratio: 0.5}, API: "localhost:9001",
 		Controllers: []string{"http://10.0.0.1:7090", "https://ctl-2.example.org"},
@@ -181,7 +182,7 @@ func TestRefusals(t *testing.T) {
 		want           string
 	}{
 		{"unknown key", "sharding:", "shards:", `bbs.yaml:2: shards: unknown key, want one of deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, initialVersion, kinds, updates, imports, referrers, access, parked, hooks, rollouts, search`},
-		{"unknown nested key", "workers: 4", "threads: 4", `bbs.yaml:4: copy.threads: unknown key, want one of auto, maxRate, workers, throttle, maxSourceLoad, window`},
+		{"unknown nested key", "workers: 4", "threads: 4", `bbs.yaml:4: copy.threads: unknown key, want one of auto, maxRate, workers, throttle, maxSourceLoad, window, deployments`},
 		{"unknown key of a database", "  connectionPoolSize", "  poolSize", `bbs.yaml:9: dbs[0].poolSize: unknown key, want one of namespace, backend, apiVersion, location, connectionPoolSize, mongo, etcd, disabled, encryption, fixtures`},
 		{"unknown key of mongo", "{endpoint: \"$(MONGO_URI)\"}\nkinds", "{uri: \"$(MONGO_URI)\"}\nkinds", `bbs.yaml:15: dbs[1].mongo.uri: unknown key, want one of endpoint, database, reads`},
 		{"key twice", "sharding: {ringSize: 16}", "sharding: {ringSize: 16, ringSize: 8}", `bbs.yaml:2: sharding.ringSize: given twice, first in line 2`},

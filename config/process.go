@@ -23,6 +23,7 @@ func (c Config) SharesProcess(other Config) error {
 		{"operator.pprof", c.Profiles, other.Profiles},
 		{"operator.traces", c.Traces, other.Traces},
 		{"access", c.Access, other.Access},
+		{"copy.deployments", c.Copy.Deployments, other.Copy.Deployments},
 		{"rollouts.checks", c.RolloutChecks, other.RolloutChecks},
 	} {
 		if !reflect.DeepEqual(of.has, of.want) {

@@ -14,11 +14,12 @@ import (
 
 // Limits of numbers. They are wide; a value outside is a typing error.
 const (
-	maxRingSize      = limits.RingSize
-	maxWorkers       = 256
-	maxSwitchRetries = 100
-	maxRate          = 10_000_000
-	maxPoolSize      = 10_000
+	maxRingSize        = limits.RingSize
+	maxWorkers         = 256
+	maxSwitchRetries   = 100
+	maxRate            = 10_000_000
+	maxCopyDeployments = 1000
+	maxPoolSize        = 10_000
 )
 
 var (
@@ -37,7 +38,7 @@ func (r *reader) config(root node) Config {
 	c.Etcd = r.etcd(m["etcd"])
 	c.DataDir, _ = r.text(m["dataDir"])
 
-	cp := r.mapping(m["copy"], "auto", "maxRate", "workers", "throttle", "maxSourceLoad", "window")
+	cp := r.mapping(m["copy"], "auto", "maxRate", "workers", "throttle", "maxSourceLoad", "window", "deployments")
 	c.Copy = Copy{
 		Auto:          r.flag(cp["auto"], true),
 		MaxRate:       r.number(cp["maxRate"], 0, 0, maxRate),
@@ -45,6 +46,7 @@ func (r *reader) config(root node) Config {
 		Unthrottled:   r.choice(cp["throttle"], "auto", "off") == "off",
 		MaxSourceLoad: r.number(cp["maxSourceLoad"], 0, 0, 100),
 		Window:        r.window(cp["window"]),
+		Deployments:   r.number(cp["deployments"], DefaultCopyDeployments, 1, maxCopyDeployments),
 	}
 	sw := r.mapping(m["switch"], "deadline", "maxHold", "maxLag", "retries", "automatic")
 	c.Switch = Switch{

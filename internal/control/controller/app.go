@@ -57,6 +57,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,6 +102,7 @@ type App struct {
 	*connections
 	waiting waiting     // why this process does not work yet
 	running atomic.Bool // prepare has ended
+	started start
 	pool    *shards.Pool
 
 	marks        *marks
@@ -132,6 +134,7 @@ func (a *App) Run(ctx context.Context, doors Doors) error {
 	}
 	// The doors open first: waiting for databases may take long, and the health endpoint reports it
 	// meanwhile.
+	defer a.started.over()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return doors.Run(ctx) })
 	g.Go(func() error { return a.control(ctx, doors) })
@@ -196,6 +199,7 @@ func (a *App) work(ctx context.Context) error {
 			return err
 		}
 		a.running.Store(true)
+		a.started.over()
 		a.log.Info("controller runs", zap.String("deployment", a.cfg.Deployment), zap.String("version", d.CurrentVersion))
 		// Ownership ends after the engine, so that the engine can store its last checkpoints under
 		// the locks of its shards.
@@ -214,7 +218,9 @@ func (a *App) work(ctx context.Context) error {
 		// A rehearsal or a plan has a coordination store of its own, which no other process
 		// empties.
 		if !a.opts.reads && !a.opts.alone {
-			g.Go(func() error { return recordWatch{a.deployment, a.incarnation, a.log}.outlived(ctx) })
+			g.Go(func() error {
+				return recordWatch{a.deployment, a.incarnation, cmp.Or(a.opts.BeatEvery, checkRecordEvery), a.log}.outlived(ctx)
+			})
 			g.Go(func() error { return a.wayBack.watchBack(ctx) })
 		}
 		if !a.opts.reads {
@@ -225,6 +231,10 @@ func (a *App) work(ctx context.Context) error {
 	})
 	return g.Wait()
 }
+
+// Started is closed when the start is over: the controller works, waits for a database, or has ended.
+// A process with many controllers then starts the next one.
+func (a *App) Started() <-chan struct{} { return a.started.done() }
 
 // Ready returns nil while the controller works, and otherwise an error with the reason.
 func (a *App) Ready() error {

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -22,7 +23,7 @@ import (
 // beats in each database (identity.Pulse): a low count reveals a restore. If the version does not
 // serve, its data are made anew automatically. If it serves, a person decides which data count.
 
-// beatEvery is the interval at which the leader counts if nothing else does. A shorter interval
+// beatEvery is the usual interval at which the leader counts if nothing else does. A shorter interval
 // detects a restore earlier. No restore goes undetected.
 const beatEvery = time.Second
 
@@ -128,7 +129,8 @@ func (b *beats) counts(ctx context.Context) error {
 }
 
 func (b *beats) countsIn(ctx context.Context, version string) error {
-	tick := time.NewTicker(beatEvery)
+	every := cmp.Or(b.opts.BeatEvery, beatEvery)
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	var failing reconcile.Complaint // a database may be away for long: log each problem once
 	for {
@@ -145,7 +147,7 @@ func (b *beats) countsIn(ctx context.Context, version string) error {
 		}
 		err = b.lookAgain(ctx, d, version)
 		// Work of the engines beats as well. Another beat so soon would tell nothing new.
-		if err == nil && b.pulses.since(version) >= beatEvery {
+		if err == nil && b.pulses.since(version) >= every {
 			err = b.beat(ctx, d, version)
 		}
 		switch {

@@ -16,7 +16,7 @@ import (
 // normally: it grants leases, and locks are free. The controller would then own shards there and
 // work from a record that no other process has.
 
-// checkRecordEvery is the interval at which a controller checks that etcd still has its record.
+// checkRecordEvery is the usual interval at which a controller checks that etcd still has its record.
 const checkRecordEvery = time.Second
 
 const (
@@ -30,12 +30,14 @@ const (
 type recordWatch struct {
 	deployment  *deployment.Store
 	incarnation string // of the deployment in etcd
-	log         *zap.Logger
+	// every is the interval of the looks: that of the beats, whose commits save most of them.
+	every time.Duration
+	log   *zap.Logger
 }
 
 // outlived returns an error when etcd no longer has the record with which the controller began.
 func (w recordWatch) outlived(ctx context.Context) error {
-	tick := time.NewTicker(checkRecordEvery)
+	tick := time.NewTicker(w.every)
 	defer tick.Stop()
 	var seen int64                  // highest revision of the record so far
 	var confirmed uint64            // number of the last confirmation that counted

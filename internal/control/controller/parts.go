@@ -67,7 +67,7 @@ func New(cfg Settings, registry *transform.Registry, store coord.Store, backend 
 		Target: cfg.target, Copies: cfg.copies, Lives: a.beats.lives, Replaced: followed, SourceLacks: a.successors.replacements.text, Log: a.log,
 	}, engines.Settings{
 		ID: opts.ID, Workers: cfg.Copy.Workers, Page: cfg.Copy.Page, MaxLag: cfg.Switch.MaxLag, ShowValues: cfg.ShowValues,
-		Pacing: cfg.pacing(), Unthrottled: cfg.Copy.Unthrottled, Tracer: opts.Tracer,
+		Pacing: cfg.pacing(), Turns: opts.Turns, Unthrottled: cfg.Copy.Unthrottled, Tracer: opts.Tracer,
 	})
 	a.comparison = comparison.New(comparison.Parts{
 		Deployments: a.deployment, Registry: registry, Namespaces: a.namespaces, Collections: a.collections,

@@ -42,6 +42,11 @@ type Options struct {
 	Rollouts *deployment.Rollouts
 	// RolloutLook is the time between two looks at the deployments of a wave. 0 means the default.
 	RolloutLook time.Duration
+	// BeatEvery is the interval of the beats in each database while nothing else happens, and of the
+	// looks whether etcd has the record. 0 means the default, a second.
+	BeatEvery time.Duration
+	// Turns limits the copies of all controllers of a process. Nil: no limit.
+	Turns *throttle.Turns
 
 	// reads marks a rehearsal controller over the real source. It never switches, and tries out
 	// nothing in the databases, not even in scratch collections.

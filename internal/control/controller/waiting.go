@@ -38,6 +38,19 @@ func (w *waiting) why() error {
 	return w.err
 }
 
+// start is the time until a controller works, or has to wait. The zero value is a start that is not over.
+type start struct {
+	make, once sync.Once
+	ended      chan struct{}
+}
+
+func (s *start) done() chan struct{} {
+	s.make.Do(func() { s.ended = make(chan struct{}) })
+	return s.ended
+}
+
+func (s *start) over() { s.once.Do(func() { close(s.done()) }) }
+
 // retryEngine is the pause before another attempt at work that failed, when a person may have to act
 // first.
 const retryEngine = 10 * time.Second
@@ -72,6 +85,7 @@ func (a *App) awaitPrepared(ctx context.Context, lead func()) (upgradestate.Depl
 		if a.waiting.set(err) {
 			a.log.Warn("controller waits for the databases", zap.Error(err))
 		}
+		a.started.over()
 		switch {
 		// An upgrade may be running, and only a leader can complete its abort.
 		case lived(d):

@@ -37,6 +37,7 @@ dbs:
 		"traces":              {text("b", `operator: {traces: {endpoint: "http://t:4317"}}`), "b.yaml: operator.traces: want the same"},
 		"a data directory":    {text("b", "dataDir: elsewhere"), "b.yaml: dataDir: want the same"},
 		"other checks":        {text("b", `rollouts: {checks: [{name: a, command: [/bin/true]}]}`), "b.yaml: rollouts.checks: want the same"},
+		"another turn":        {text("b", `copy: {deployments: 2}`), "b.yaml: copy.deployments: want the same"},
 		"access":              {text("b", `access: {anonymous: viewer}`), "b.yaml"},
 		"a mistake":           {text("b", "copy: {workers: many}"), `b.yaml:2: copy.workers: "many": want a whole number`},
 	} {

@@ -54,6 +54,7 @@ type Settings struct {
 	MaxLag        time.Duration
 	ShowValues    bool
 	Pacing        throttle.Config // limits for bulk work, without measurement of databases
+	Turns         *throttle.Turns // of the copies in this process; nil: no limit
 	Unthrottled   bool            // turns off the measurement
 	Tracer        trace.Tracer    // nil: no spans
 }
@@ -316,6 +317,7 @@ func (r *Runner) run(ctx context.Context, e *syncer.Engine) error {
 // measured.
 func (r *Runner) pacer(source, target record.Namespace) *throttle.Pacer {
 	cfg := r.cfg.Pacing
+	cfg.Turns = r.cfg.Turns
 	if !r.cfg.Unthrottled {
 		cfg.Source, _ = source.(record.Monitor)
 		cfg.Target, _ = target.(record.Monitor)

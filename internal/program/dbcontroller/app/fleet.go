@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,7 @@ import (
 	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/internal/coord/memcoord"
 	"dbcontroller.dev/internal/engine/collections"
+	"dbcontroller.dev/internal/engine/throttle"
 	"dbcontroller.dev/internal/program/adminport"
 	"dbcontroller.dev/internal/program/databases"
 	"dbcontroller.dev/transform"
@@ -41,6 +43,7 @@ type Fleet struct {
 	store   coord.Store
 	service *api.Several
 	members []*member
+	starts  starts
 	log     *zap.Logger
 }
 
@@ -48,11 +51,12 @@ type Fleet struct {
 // config.Config.SharesProcess. It returns the error of the first configuration that cannot be used, and
 // starts nothing.
 func NewFleet(deployments []Deployment, store coord.Store, opts Options, log *zap.Logger) (*Fleet, error) {
-	f := &Fleet{cfg: deployments[0].Config, store: store, log: log.With(zap.String("controller", opts.ID))}
+	f := &Fleet{cfg: deployments[0].Config, store: store, starts: newStarts(), log: log.With(zap.String("controller", opts.ID))}
 	opts.APIListen = cmp.Or(opts.APIListen, f.cfg.API)
 	opts.OperatorListen = cmp.Or(opts.OperatorListen, f.cfg.Operator)
 	opts.AppsListen = cmp.Or(opts.AppsListen, f.cfg.Applications)
 	opts.Aside = func() coord.Store { return memcoord.New() }
+	opts.Turns, opts.BeatEvery = throttle.NewTurns(f.cfg.Copy.Deployments), beatEvery(len(deployments))
 	opts.Rollouts = deployment.New(store, f.cfg.Deployment, deployment.Config{Log: log}).Rollouts()
 	f.opts = opts
 	configs := make([]config.Config, len(deployments))
@@ -73,13 +77,23 @@ func NewFleet(deployments []Deployment, store coord.Store, opts Options, log *za
 		m := &member{fleet: f, settings: set, registry: d.Registry, options: opts.Options, backend: backend{d.Config, clients, log}}
 		m.options.Carry = d.Carry
 		m.log = f.log.With(zap.String("deployment", d.Config.Deployment))
-		m.down = api.New(store, deployment.New(store, d.Config.Deployment, deployment.Config{Log: log}), api.Config{
+		record := deployment.New(store, d.Config.Deployment, deployment.Config{Log: log})
+		m.record = record.Get
+		m.down = api.New(store, record, api.Config{
 			Waits: m.waits, Starting: m.starting, RolloutChecks: slices.Collect(maps.Keys(set.RolloutChecks)), Build: opts.Build, Log: log,
 		})
 		f.members, services = append(f.members, m), append(services, m.down)
 	}
 	f.service = api.NewSeveral(services...)
 	return f, nil
+}
+
+// beatEvery returns the interval of the beats with a number of deployments. MongoDB wakes each change
+// stream of a server at each write there, and each deployment has two of them. So the cost of beats
+// would grow with the square of the number.
+func beatEvery(deployments int) time.Duration {
+	const each = 50 * time.Millisecond // 40 beats a second in all
+	return max(time.Second, min(time.Duration(deployments)*each, 10*time.Second))
 }
 
 // Run works until ctx ends, and then returns nil. It returns an error if a listener fails. A failed
@@ -111,9 +125,13 @@ func (f *Fleet) Run(ctx context.Context) error {
 	return nil
 }
 
-// Ready returns nil while a deployment works. One that does not must not keep clients of the others
-// away; its metric dbcontroller_controller_ready is 0.
+// Ready returns nil once the start of every deployment is over and one of them works. A deployment
+// that fails, or waits for its database, must not keep clients of the others away; its metric
+// dbcontroller_controller_ready is 0. But an older process must not end while this one only begins.
 func (f *Fleet) Ready() error {
+	if n := f.notTried(); n > 0 {
+		return fmt.Errorf("%d of %d deployments have not started yet", n, len(f.members))
+	}
 	var first error
 	for _, m := range f.members {
 		err := m.ready()
@@ -125,4 +143,14 @@ func (f *Fleet) Ready() error {
 		}
 	}
 	return first
+}
+
+// notTried returns the number of deployments whose first start is not over.
+func (f *Fleet) notTried() (n int) {
+	for _, m := range f.members {
+		if !m.tried.Load() {
+			n++
+		}
+	}
+	return n
 }

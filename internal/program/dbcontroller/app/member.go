@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -30,6 +31,8 @@ type member struct {
 	options  controller.Options
 	backend  backend
 	down     *api.Service // answers while no controller runs
+	record   func(context.Context) (upgradestate.Deployment, error)
+	tried    atomic.Bool // the first start is over
 	log      *zap.Logger
 
 	mu      sync.Mutex
@@ -43,10 +46,12 @@ func (m *member) run(ctx context.Context, d *doors) error {
 	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(time.Second), backoff.WithMultiplier(2),
 		backoff.WithMaxInterval(time.Minute), backoff.WithMaxElapsedTime(0))
 	for {
+		leave, err := m.fleet.starts.admit(ctx, m.record)
+		if err != nil {
+			return err
+		}
 		begun := time.Now()
-		app := controller.New(m.settings, m.registry, m.fleet.store, m.backend, m.options, m.fleet.log)
-		m.begin(app)
-		err := app.Run(ctx, memberDoors{d, m})
+		err = m.runOnce(ctx, d, leave)
 		if ctx.Err() != nil {
 			return err
 		}
@@ -65,6 +70,20 @@ func (m *member) run(ctx context.Context, d *doors) error {
 		case <-time.After(again):
 		}
 	}
+}
+
+// runOnce runs a controller until it fails or ctx ends. It calls leave when the start is over.
+func (m *member) runOnce(ctx context.Context, d *doors, leave func()) error {
+	app := controller.New(m.settings, m.registry, m.fleet.store, m.backend, m.options, m.fleet.log)
+	m.begin(app)
+	var starting sync.WaitGroup
+	defer starting.Wait()
+	starting.Go(func() {
+		<-app.Started()
+		m.tried.Store(true)
+		leave()
+	})
+	return app.Run(ctx, memberDoors{d, m})
 }
 
 func (m *member) begin(app *controller.App) {
@@ -89,7 +108,7 @@ func (m *member) why() error {
 	case m.failed != nil:
 		return fmt.Errorf("it has failed and is started again: %w", m.failed)
 	default:
-		return errors.New("it has not started yet")
+		return fmt.Errorf("it has not started yet: this process starts %d deployments at a time", startsAtOnce)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,7 @@ import (
 	"dbcontroller.dev/internal/control/controller"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/coord"
+	"dbcontroller.dev/internal/engine/throttle"
 )
 
 // counted counts the calls of a coordination store. Each is one request to etcd. The
@@ -109,6 +111,63 @@ func TestManyAtRest(t *testing.T) {
 		}
 		cancel()
 		for range n {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestCopiesTakeTurns: the copies of a process wait for a place, and each deployment shows why. When a
+// place is free, all of them follow, one after the other.
+func TestCopiesTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		f := newFleet(t, 3)
+		turns := throttle.NewTurns(1)
+		large := throttle.New(throttle.Config{Turns: turns}) // a copy that has the only place
+		copied, ended := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(ended)
+			defer large.Rest()
+			for {
+				if err := large.Wait(ctx, 0); err != nil {
+					return
+				}
+				select {
+				case <-copied:
+					return
+				case <-time.After(time.Second):
+				}
+			}
+		}()
+		synctest.Wait()
+		done := make(chan error, len(f.names))
+		for _, name := range f.names {
+			set := (&system{shards: 1}).settings()
+			set.Deployment = name
+			app := controller.New(set, registry(), f.coord.Client(), backend{f.dbs[name]}, controller.Options{ID: "a", Turns: turns}, zap.NewNop())
+			go func() { done <- app.Run(ctx, nil) }()
+		}
+		f.ready(ctx)
+		pass(20 * time.Second)
+		for i, name := range f.names {
+			ps := must(f.store(name).Progress(ctx))
+			if len(ps) != 1 || ps[0].Agreed() || !strings.Contains(ps[0].WaitsFor, "copy.deployments") {
+				t.Errorf("%s while a copy has the place: %+v", f.names[i], ps)
+			}
+		}
+		close(copied)
+		<-ended
+		pass(20 * time.Second)
+		for _, name := range f.names {
+			if ps := must(f.store(name).Progress(ctx)); len(ps) != 1 || !ps[0].Agreed() {
+				t.Errorf("%s after the copy: %+v", name, ps)
+			}
+		}
+		cancel()
+		for range f.names {
 			if err := <-done; err != nil {
 				t.Error(err)
 			}

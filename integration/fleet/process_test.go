@@ -287,18 +287,18 @@ func TestManyAtRest(t *testing.T) {
 	})
 	t.Logf("all follow after %v", time.Since(begun).Round(time.Second))
 	time.Sleep(30 * time.Second) // proofs of the rollback and first looks end
-	calls, cpu, at := store.calls.Load(), processorTime(t), time.Now()
+	calls, cpu, theirs, at := store.calls.Load(), processorTime(t), f.serverTime(ctx), time.Now()
 	time.Sleep(time.Minute)
 	took := time.Since(at)
-	calls, cpu = store.calls.Load()-calls, processorTime(t)-cpu
+	calls, cpu, theirs = store.calls.Load()-calls, processorTime(t)-cpu, f.serverTime(ctx)-theirs
 	after := heap()
 	connections, err := f.connections(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d deployments at rest in one process: %d MiB of heap, %d MiB of stacks, %d MiB resident, %d goroutines, %.0f requests to etcd a second (%.2f for each), %d connections to MongoDB, %.0f%% of a processor",
+	t.Logf("%d deployments at rest in one process: %d MiB of heap, %d MiB of stacks, %d MiB resident, %d goroutines, %.0f requests to etcd a second (%.2f for each), %d connections to MongoDB, %.0f%% of a processor, and %.0f%% in MongoDB",
 		n, (after.HeapAlloc-before.HeapAlloc)>>20, (after.StackInuse-before.StackInuse)>>20, resident(t)>>20, runtime.NumGoroutine()-goroutines,
-		float64(calls)/took.Seconds(), float64(calls)/took.Seconds()/float64(n), connections, 100*cpu.Seconds()/took.Seconds())
+		float64(calls)/took.Seconds(), float64(calls)/took.Seconds()/float64(n), connections, 100*cpu.Seconds()/took.Seconds(), 100*theirs.Seconds()/took.Seconds())
 	begun = time.Now()
 	if err := r.end(); err != nil {
 		t.Error(err)
@@ -320,6 +320,21 @@ func processorTime(t *testing.T) time.Duration {
 		t.Fatal(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// serverTime returns what MongoDB has used.
+func (f *fleet) serverTime(ctx context.Context) time.Duration {
+	f.t.Helper()
+	var status struct {
+		Extra struct {
+			User   int64 `bson:"user_time_us"`
+			System int64 `bson:"system_time_us"`
+		} `bson:"extra_info"`
+	}
+	if err := f.client.Database("admin").RunCommand(ctx, bson.D{{Key: "serverStatus", Value: 1}}).Decode(&status); err != nil {
+		f.t.Fatal(err)
+	}
+	return time.Duration(status.Extra.User+status.Extra.System) * time.Microsecond
 }
 
 // resident returns the memory of this process.

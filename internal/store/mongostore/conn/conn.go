@@ -149,6 +149,7 @@ func Open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Conn,
 func New(client *mongo.Client, database, location string, log *zap.Logger) *Conn {
 	n := &Conn{Mongo: client, DB: client.Database(database), Name: database, location: location, Log: log, left: new(leftOpen), Seen: new(Horizon)}
 	n.names.Do, n.notes.Do, n.ends.Do = n.listNamed, n.writeNotes, n.Unfenced
+	n.names.Patience, n.ends.Patience = Looking, Looking
 	n.Indexed.Do = func(ctx context.Context, name string) ([]ListedIndex, error) {
 		return n.ListIndexes(ctx, record.Token{Name: name})
 	}

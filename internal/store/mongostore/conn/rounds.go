@@ -23,6 +23,9 @@ var errRound = errors.New("the server has not answered several combined requests
 type Rounds[Q, A any] struct {
 	Do   func(ctx context.Context, asked []Q) (A, error) // one round; all its callers get the result
 	Most int                                             // requests in one round; 0: any number
+	// Patience is how long a round can delay the next one; 0: until it ends. Over a distance each
+	// wait is a round trip. It is for rounds that only look, because their order does not matter.
+	Patience time.Duration
 
 	mu      sync.Mutex
 	waiting []*round[Q, A]
@@ -75,15 +78,35 @@ func (rs *Rounds[Q, A]) run(ctx context.Context) {
 		r := rs.waiting[0]
 		rs.waiting = slices.Delete(rs.waiting, 0, 1)
 		rs.mu.Unlock()
-		limited, cancel := context.WithTimeoutCause(ctx, roundLimit, errRound)
-		r.answer, r.err = rs.Do(limited, r.asked)
-		if r.err != nil && limited.Err() != nil {
-			r.err = errRound // not the caller's deadline, and must not look like it
+		if rs.Patience == 0 {
+			rs.do(ctx, r)
+			continue
 		}
-		cancel()
-		close(r.done)
+		go rs.do(ctx, r)
+		patience := time.NewTimer(rs.Patience)
+		select {
+		case <-r.done:
+		case <-patience.C:
+		}
+		patience.Stop()
 	}
 }
+
+// do makes one round.
+func (rs *Rounds[Q, A]) do(ctx context.Context, r *round[Q, A]) {
+	limited, cancel := context.WithTimeoutCause(ctx, roundLimit, errRound)
+	defer cancel()
+	r.answer, r.err = rs.Do(limited, r.asked)
+	if r.err != nil && limited.Err() != nil {
+		r.err = errRound // not the caller's deadline, and must not look like it
+	}
+	close(r.done)
+}
+
+// Looking is the Patience of rounds that look. A near server answers sooner, so that calls still
+// share rounds. More calls at once than rounds are not possible, so a server that hangs gets no
+// more of them than without rounds.
+const Looking = 20 * time.Millisecond
 
 // Waiting returns how many questions each round has that has not begun.
 func (rs *Rounds[Q, A]) Waiting() (asked []int) {

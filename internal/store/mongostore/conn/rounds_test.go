@@ -70,6 +70,33 @@ func TestRounds(t *testing.T) {
 	}
 }
 
+// TestRoundsOverADistance: a round with patience does not delay the next one until it ends, and each
+// call gets the answer of its own round.
+func TestRoundsOverADistance(t *testing.T) {
+	begun, goOn := make(chan int, 3), [3]chan struct{}{make(chan struct{}), make(chan struct{}), make(chan struct{})}
+	rs := Rounds[int, int]{Patience: time.Millisecond, Do: func(_ context.Context, asked []int) (int, error) {
+		begun <- asked[0]
+		<-goOn[asked[0]]
+		return asked[0], nil
+	}}
+	var g errgroup.Group
+	answers := make([]int, len(goOn))
+	for i := range answers {
+		g.Go(func() (err error) { answers[i], err = rs.Ask(t.Context(), i); return err })
+		select {
+		case <-begun:
+		case <-time.After(time.Minute):
+			t.Fatalf("round %d waits for the ones before it", i)
+		}
+	}
+	for i := len(goOn) - 1; i >= 0; i-- {
+		close(goOn[i])
+	}
+	if err := g.Wait(); err != nil || !slices.Equal(answers, []int{0, 1, 2}) {
+		t.Errorf("answers %v, %v", answers, err)
+	}
+}
+
 // await waits for a condition.
 func await(t testing.TB, done func() bool) {
 	t.Helper()

@@ -153,7 +153,7 @@ func (e *Engine) beginRounds() (rounds []round, ids []transform.GroupID, notBefo
 	// Units of lost shards wait with the new owner.
 	maps.DeleteFunc(e.failing, func(id transform.GroupID, _ failure) bool { return !e.isLate(id) })
 	for _, s := range e.shards {
-		r := round{shard: s, ids: map[transform.GroupID]uint64{}, frozen: e.switching() && e.seenFences(s)}
+		r := round{shard: s, ids: map[transform.GroupID]uint64{}, frozen: e.fenced() && e.seenFences(s)}
 		for id, entry := range s.late {
 			// The retries of parked groups compare this group. The shard must not wait for it
 			// twice.

@@ -66,6 +66,23 @@ func TestFencesAheadAfterARestart(t *testing.T) {
 	}
 }
 
+// TestRepairsBehindTheFenceOnly: until the fences are set, a change that is still on its way explains a
+// difference. A repair would conflict with it, while clients wait.
+func TestRepairsBehindTheFenceOnly(t *testing.T) {
+	t.Parallel()
+	id := transform.GroupID{Name: "a"}
+	for step, want := range map[us.Step]bool{us.StepHold: false, us.StepFence: false, us.StepDrain: true, us.StepSealTarget: true, us.StepAbort: false} {
+		s := &shard{late: map[transform.GroupID]lateEntry{id: {seq: 1}}}
+		e := &Engine{Parts: Parts{Direction: fromV1ToV2{}}, shards: map[int]*shard{0: s}}
+		e.record.Upgrade = &us.Upgrade{State: us.Switching, Step: step}
+		rounds, _, _ := e.beginRounds()
+		found := e.endRounds(rounds, map[transform.GroupID]transform.Difference{id: {ID: id, Source: 1}})
+		if got := len(found.repair) == 1; got != want {
+			t.Errorf("%s: repaired at once: %v", step, got)
+		}
+	}
+}
+
 // TestNotesOfALateGroup: a round leaves what was noted of a group to a change of the source that came
 // meanwhile, and to nothing else.
 func TestNotesOfALateGroup(t *testing.T) {

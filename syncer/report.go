@@ -347,6 +347,22 @@ func (e *Engine) keepOut() string {
 // records. The engine then stops its work and reports nothing. e.mu is held.
 func (e *Engine) transformed() bool { return errors.Is(e.foreign(e.record), ErrOtherTransform) }
 
+// fenced reports whether a switch has set its fences. Before that step clients still write, and a
+// change that the stream has not applied yet explains a difference. e.mu is held.
+func (e *Engine) fenced() bool {
+	if !e.switching() {
+		return false
+	}
+	switch e.record.Upgrade.Step {
+	case upgradestate.StepDrain, upgradestate.StepSealTarget, upgradestate.StepSealSource:
+		return true
+	case upgradestate.StepNone, upgradestate.StepHold, upgradestate.StepFence, upgradestate.StepAbort:
+		return false
+	default:
+		return false
+	}
+}
+
 // seenFences reports whether a shard has applied all changes up to the fences in force, for the
 // kinds that it follows. It skips lineage that an earlier direction left in the source: that is
 // fenced, too, but no engine follows it. e.mu is held.

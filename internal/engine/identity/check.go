@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
@@ -60,26 +61,36 @@ type facts struct {
 	others   []record.Owner // other owners with a mark here
 }
 
-// read reads the facts of a database about an owner's namespace.
+// read reads the facts of a database about an owner's namespace. It asks for all of them at once, because
+// the database may be far away and a switch may wait.
 func read(ctx context.Context, db record.Marker, owner record.Owner) (facts, error) {
 	f := facts{claims: map[string]record.Claim{}}
-	id, err := db.Identity(ctx)
-	if err != nil {
-		return f, err
+	var id record.Identity
+	var mark *Mark
+	var others []record.Owner
+	var claims []record.Claim
+	var unidentified, unmarked, unclaimed error
+	var g sync.WaitGroup
+	g.Go(func() { id, unidentified = db.Identity(ctx) })
+	g.Go(func() { mark, others, unmarked = readMark(ctx, db, owner) })
+	g.Go(func() { claims, unclaimed = db.Claims(ctx) })
+	g.Wait()
+	if unidentified != nil {
+		return f, unidentified
 	}
 	f.identity = upgradestate.Identity{Cluster: id.Cluster, Database: id.Database}
 	if id.Database == "" {
 		return f, nil // no deployment ever used this database
 	}
 	// An identified database may still have no mark of this owner; that is a finding for callers.
-	if f.mark, f.others, err = readMark(ctx, db, owner); err != nil {
-		return f, err
+	f.mark, f.others = mark, others
+	if unmarked != nil {
+		return f, unmarked
 	}
-	claims, err := db.Claims(ctx)
 	for _, c := range claims {
 		f.claims[c.Kind] = c
 	}
-	return f, err
+	return f, unclaimed
 }
 
 // readMark returns an owner's mark, or nil, and the other owners that have marks.

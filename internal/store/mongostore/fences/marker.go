@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -60,16 +61,20 @@ func (n *Owners) owners() *mongo.Collection { return n.DB.Collection(OwnerCollec
 // unknown.
 func (n *Owners) Identity(ctx context.Context) (record.Identity, error) {
 	var d OwnerDoc
+	var cluster string
+	var unknown error
+	var g sync.WaitGroup // the server may be far away
+	g.Go(func() { cluster, unknown = n.clusterID(ctx) })
 	err := conn.Decode(n.owners().FindOne(ctx, bson.D{{Key: "_id", Value: ownerDatabase}}), &d)
+	g.Wait()
 	if err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
 		return record.Identity{}, n.markError("read the identity", err)
 	}
 	if err := checkOwnerFormat(d); err != nil {
 		return record.Identity{}, n.markError("read the identity", err)
 	}
-	cluster, err := n.clusterID(ctx)
-	if err != nil {
-		return record.Identity{}, n.markError("read the identity of the cluster", err)
+	if unknown != nil {
+		return record.Identity{}, n.markError("read the identity of the cluster", unknown)
 	}
 	return record.Identity{Cluster: cluster, Database: d.Identity}, nil
 }

@@ -166,18 +166,24 @@ func (n *Conn) listNamed(ctx context.Context, asked [][]string) ([]Collection, e
 // in the change stream, so its mark is also its marker.
 func (n *Conn) Mark(ctx context.Context, f record.Fence) error {
 	n.Pulse.Quicken() // shards must write soon, or the marker arrives late
+	id, update := MarkOf(f)
+	return n.Note(ctx, id, update)
+}
+
+// MarkOf returns the _id of a fence's document in dbc_marks, and the update that Mark makes.
+func MarkOf(f record.Fence) (id string, update bson.D) {
 	count := bson.D{{Key: "n", Value: int64(1)}}
 	// Watch streams select on this counter.
 	if f.Class == record.FenceWriteBlock {
 		count = append(count, bson.E{Key: MarkBlocked, Value: int64(1)})
 	}
-	return n.Note(ctx, f.To, bson.D{
+	return f.To, bson.D{
 		{Key: "$inc", Value: count},
 		{Key: "$set", Value: bson.D{
 			{Key: "kind", Value: f.Token.Kind}, {Key: "name", Value: f.Token.Name},
 			{Key: "id", Value: f.Token.ID}, {Key: "class", Value: string(f.Class)},
 		}},
-	})
+	}
 }
 
 // notice is an update of one document in dbc_marks.

@@ -1,11 +1,13 @@
 package fences
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/record"
 )
@@ -144,29 +146,30 @@ func (n *Fences) fence(ctx context.Context, f record.Fence) error {
 	if f.Token.Name == "" || f.To == "" {
 		return errors.New("needs a collection name and a name to fence it to")
 	}
-	// The rename below gives the collection back, so first close the fence that it ends: a late
-	// command could set it again.
-	if f.Ends != "" {
-		err := n.UntilDone(ctx, "", func(ctx context.Context) error { return n.closeFence(ctx, f.Token.Name, f.Ends) })
-		if err != nil {
-			return err
-		}
-	}
 	switch f.Class {
 	case record.FenceUUID, "":
-		return n.fenceRename(ctx, f)
+		return n.renameClosed(ctx, f)
 	case record.FenceView:
 		if _, _, hidden := record.KindOfPhysical(f.Token.Name); hidden {
 			// No application knows a hidden name, so no view is needed.
-			return n.fenceRename(ctx, f)
+			return n.renameClosed(ctx, f)
+		}
+		if err := n.closeEnded(ctx, f); err != nil {
+			return err
 		}
 		return n.fenceView(ctx, f)
 	case record.FenceValidator:
+		if err := n.closeEnded(ctx, f); err != nil {
+			return err
+		}
 		if err := n.fenceValidator(ctx, f); err != nil {
 			return err
 		}
 		return n.endFormer(ctx, f)
 	case record.FenceWriteBlock:
+		if err := n.closeEnded(ctx, f); err != nil {
+			return err
+		}
 		if err := n.fenceWriteBlock(ctx, f); err != nil {
 			return err
 		}
@@ -174,6 +177,24 @@ func (n *Fences) fence(ctx context.Context, f record.Fence) error {
 	default:
 		return unknownClass(f.Class)
 	}
+}
+
+// closeEnded closes the fence that f ends. The caller's next command gives the collection back, and a
+// late command could set the former fence again.
+func (n *Fences) closeEnded(ctx context.Context, f record.Fence) error {
+	if f.Ends == "" {
+		return nil
+	}
+	return n.UntilDone(ctx, "", func(ctx context.Context) error { return n.closeFence(ctx, f.Token.Name, f.Ends) })
+}
+
+// renameClosed is fenceRename, which looks while the fence that f ends is being closed. Closing it
+// takes two steps, a note and the drop of its gate.
+func (n *Fences) renameClosed(ctx context.Context, f record.Fence) error {
+	var closing errgroup.Group
+	closing.Go(func() error { return n.closeEnded(ctx, f) })
+	err := n.fenceRename(ctx, f, closing.Wait)
+	return cmp.Or(closing.Wait(), err) // in any case, so that it does not outlive the call
 }
 
 // Unfence gives a fixed-name kind back to its application. It retries until ctx ends, and may be

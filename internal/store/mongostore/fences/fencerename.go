@@ -1,63 +1,125 @@
 package fences
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/internal/store/mongostore/conn"
 	"dbcontroller.dev/record"
 )
 
 // fenceRename renames a collection, by its name but checked by its UUID. It is the fence of managed
-// kinds, and also gives hidden collections their other names.
-func (n *Fences) fenceRename(ctx context.Context, f record.Fence) error {
+// kinds, and also gives hidden collections their other names. It calls closed before it sends a rename,
+// to wait until the fence that the rename ends can no longer be set. Until then it only looks.
+//
+// Each step is a round trip to a server that may be far away, while writes are held. So the looks run
+// side by side.
+func (n *Fences) fenceRename(ctx context.Context, f record.Fence, closed func() error) error {
 	uuid, err := conn.CollectionUUID(f.Token.ID)
 	if err != nil {
 		return err
 	}
 	place := func(ctx context.Context) (placement, error) { return n.placement(ctx, f, uuid) }
 	return n.UntilDone(ctx, n.Name+"."+f.Token.Name, func(ctx context.Context) error {
-		at, err := place(ctx)
+		at, builds, err := n.lookBefore(ctx, f, place, closed)
 		if err != nil {
 			return err
 		}
 		if !at.moved {
-			if _, _, hidden := record.KindOfPhysical(f.To); !hidden {
-				// The collection opens for its application here, and nobody can write until it is
-				// open. So end index builds instead of waiting for them.
-				err := n.noBuilds(ctx, f.Token.Name)
-				if errors.Is(err, errBuilding) {
-					err = n.stopBuilds(ctx, f.Token.Name)
-				}
-				if err != nil {
-					return err
-				}
-			}
-			// Choose the command by what is under To, and by the view that still shows this
-			// collection.
-			under := false
-			if at.overView {
-				err = n.renameOverView(ctx, f)
-			} else if at.stray != nil {
-				err = n.overStray(ctx, f.Token, f.Token.Name, at.stray)
-			} else if under, err = n.renameUnderView(ctx, f); err == nil && !under {
-				err = n.Rename(ctx, f.Token.Name, f.To)
-			}
-			if err != nil {
+			if err := n.move(ctx, f, at, builds); err != nil {
 				return err
 			}
 		} else if err := n.finishMove(ctx, f); err != nil {
 			return err
 		}
 		// The rename may have been undone by a failover, so confirm it even if it was found done.
-		if err := n.confirmRename(ctx, f, uuid, place); err != nil || !opens(f) {
+		if !opens(f) {
+			return n.confirmRename(ctx, f, uuid, place)
+		}
+		// The rename is done, so nobody can add a note that counts: read them beside the proof.
+		var noted errgroup.Group
+		var notes []strayNote
+		noted.Go(func() (err error) { notes, err = n.strays.Ask(ctx, f.Token.Name); return err })
+		err = n.confirmRename(ctx, f, uuid, place)
+		unread := noted.Wait()
+		if err := cmp.Or(err, unread); err != nil {
 			return err
 		}
-		return n.settleStrays(ctx, f.Token, f.To, f.Token.Name)
+		return n.settleNoted(ctx, f.Token, f.To, f.Token.Name, notes)
 	})
+}
+
+// buildsLook is a look for index builds of the collection, before its rename to a name that is not
+// hidden.
+type buildsLook struct {
+	err   error     // errBuilding, or why it is not known
+	ended time.Time // zero: no look was made
+}
+
+// freshLook is how old a look for index builds may be when its command is sent. It is a little more
+// than what two commands to the same server differ by.
+const freshLook = 100 * time.Millisecond
+
+// none reports whether the look found no builds, so recently that an applyOps may follow.
+func (l buildsLook) none() bool { return l.err == nil && time.Since(l.ended) < freshLook }
+
+// lookBefore looks at the names of a rename and for index builds, and waits for closed. Closing takes
+// two steps. The builds are looked for in the last step, because a look must be recent.
+func (n *Fences) lookBefore(ctx context.Context, f record.Fence, place func(context.Context) (placement, error), closed func() error) (at placement, builds buildsLook, err error) {
+	_, _, hidden := record.KindOfPhysical(f.To)
+	var g sync.WaitGroup
+	look := func() {
+		builds.err = n.noBuilds(ctx, f.Token.Name)
+		builds.ended = time.Now()
+	}
+	if !hidden && f.Ends == "" {
+		g.Go(look)
+	}
+	at, err = place(ctx)
+	if !hidden && f.Ends != "" && err == nil {
+		g.Go(look)
+	}
+	if err == nil {
+		if err = closed(); err != nil {
+			err = conn.Permanent(err) // it was retried itself
+		}
+	}
+	g.Wait() // also after an error, so that no look outlives the attempt
+	return at, builds, err
+}
+
+// move renames a collection once. It chooses the command by what is under To, and by the view that
+// still shows this collection.
+func (n *Fences) move(ctx context.Context, f record.Fence, at placement, builds buildsLook) error {
+	if errors.Is(builds.err, errBuilding) {
+		// The collection opens for its application here, and nobody can write until it is open. So
+		// end index builds instead of waiting for them.
+		if err := n.stopBuilds(ctx, f.Token.Name); err != nil {
+			return err
+		}
+	} else if builds.err != nil {
+		return builds.err
+	}
+	switch {
+	case at.overView && builds.none():
+		return n.unviewNow(ctx, n.applyWhole, f.To, f.Token.Name, f.To)
+	case at.overView:
+		return n.renameOverView(ctx, f)
+	case at.stray != nil:
+		return n.overStray(ctx, f.Token, f.Token.Name, at.stray)
+	}
+	under, err := n.renameUnderView(ctx, f, at.own)
+	if err != nil || under {
+		return err
+	}
+	return n.Rename(ctx, f.Token.Name, f.To)
 }
 
 // placement describes where the fenced UUID is.
@@ -66,6 +128,7 @@ type placement struct {
 	overView bool             // under From, and To is the view of an earlier fence
 	stray    *conn.Collection // under From, and To is a collection created when that view was gone
 	old      *conn.Collection // what has the name From now, nil: nothing
+	own      *conn.Collection // what has the kind's own name, nil: nothing, or not asked (betweenHidden)
 }
 
 func (n *Fences) placement(ctx context.Context, f record.Fence, uuid bson.Binary) (placement, error) {
@@ -94,18 +157,35 @@ func (n *Fences) placement(ctx context.Context, f record.Fence, uuid bson.Binary
 	}
 }
 
-// lookAt looks at the two names of a fence. known is false if the UUID has neither name.
+// betweenHidden reports whether a fence gives a hidden collection of a fixed-name kind another hidden
+// name. The view of an earlier fence may show it under the kind's own name. A rename to the kind's own
+// name replaces the view instead.
+func betweenHidden(f record.Fence) bool {
+	_, _, from := record.KindOfPhysical(f.Token.Name)
+	_, _, to := record.KindOfPhysical(f.To)
+	return f.Token.Fixed && from && to
+}
+
+// lookAt looks at the two names of a fence, and at the kind's own name if a view may have to follow.
+// known is false if the UUID has neither of the two.
 func (n *Fences) lookAt(ctx context.Context, f record.Fence, uuid bson.Binary) (at placement, known bool, err error) {
-	found, err := n.Named(ctx, f.Token.Name, f.To)
+	names := []string{f.Token.Name, f.To}
+	if betweenHidden(f) {
+		names = append(names, f.Token.Kind)
+	}
+	found, err := n.Named(ctx, names...)
 	if err != nil {
 		return placement{}, false, err
 	}
 	var taken *conn.Collection
 	for _, c := range found {
-		if c.Name == f.Token.Name {
+		switch c.Name {
+		case f.Token.Name:
 			at.old = &c
-		} else {
+		case f.To:
 			taken = &c
+		default:
+			at.own = &c
 		}
 	}
 	switch {
@@ -137,15 +217,14 @@ func (n *Fences) lookAt(ctx context.Context, f record.Fence, uuid bson.Binary) (
 // under To and with its UUID. It waits until a majority has everything that its node has, the
 // rename included.
 func (n *Fences) confirmRename(ctx context.Context, f record.Fence, uuid bson.Binary, place func(context.Context) (placement, error)) error {
-	if err := n.Mark(ctx, f); err != nil {
-		return err
-	}
-	has, err := n.proofs.Ask(ctx, identified{f.To, uuid})
-	if err == nil {
-		err = has[f.To]
-	}
+	together, err := n.prove(ctx, f, uuid)
 	if err != nil {
 		return err
+	}
+	// One command wrote the mark and then found the UUID under To, on one primary. A look would only
+	// say so again.
+	if together && !stands(f) {
+		return nil
 	}
 	// Look last: only a placement read after the proof is covered by it.
 	at, err := place(ctx)
@@ -156,4 +235,10 @@ func (n *Fences) confirmRename(ctx context.Context, f record.Fence, uuid bson.Bi
 		return errors.New("the rename was undone before the controller confirmed it")
 	}
 	return nil
+}
+
+// stands reports whether a fence leaves a view, which the proof of the rename does not cover.
+func stands(f record.Fence) bool {
+	_, _, hidden := record.KindOfPhysical(f.Token.Name)
+	return f.Class == record.FenceView && !hidden
 }

@@ -2,6 +2,7 @@ package fences
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -20,17 +21,20 @@ type Fences struct {
 	*probes
 
 	// Requests of many kinds at once are combined into few commands.
-	gates  conn.Rounds[record.Fence, struct{}]       // creates gates
-	passes conn.Rounds[record.Fence, struct{}]       // passes gates
-	moves  conn.Rounds[viewMove, struct{}]           // renames collections under fences' views
-	closed conn.Rounds[string, struct{}]             // drops gates, by the fence's To
-	proofs conn.Rounds[identified, map[string]error] // why collections do not have their names
-	strays conn.Rounds[string, []strayNote]          // collections created under fenced names
+	gates  conn.Rounds[record.Fence, struct{}] // creates gates
+	passes conn.Rounds[record.Fence, struct{}] // passes gates
+	moves  conn.Rounds[viewMove, struct{}]     // renames collections under fences' views
+	closed conn.Rounds[string, struct{}]       // drops gates, by the fence's To
+	proofs conn.Rounds[proof, proved]          // marks fences, and proves names
+	strays conn.Rounds[string, []strayNote]    // collections created under fenced names
 	// Lifts the write block of the cluster.
 	unblocks conn.Rounds[struct{}, struct{}]
 
 	// settled is, by view, the collection that it shows once the note of the move there is gone.
 	settled sync.Map
+
+	// noBulkWrite remembers that the server has no bulkWrite, until the process ends.
+	noBulkWrite atomic.Bool
 
 	// probed is the reason why the server cannot rename a collection and create a view in one step,
 	// nil: it can.
@@ -78,8 +82,9 @@ func New(c *conn.Conn) *Fences {
 	n.gates.Do, n.passes.Do, n.closed.Do = n.makeGates, n.throughGates, n.dropGates
 	n.gates.Most, n.passes.Most, n.closed.Most = atOnce, atOnce, atOnce
 	n.moves.Do, n.moves.Most = n.moveUnderViews, atOnce
-	n.proofs.Do, n.proofs.Most = n.proveNames, provenAtOnce
+	n.proofs.Do, n.proofs.Most = n.proveAll, provenAtOnce
 	n.strays.Do = n.notedStrays
+	n.strays.Patience, b.looks.Patience, p.Checks.Patience = conn.Looking, conn.Looking, conn.Looking
 	n.unblocks.Do = n.liftWriteBlock
 	return n
 }

@@ -102,13 +102,15 @@ func (n *Fences) renameOfOp(uuid bson.Binary, from, to string) bson.D {
 	return append(n.renameOp(from, to), bson.E{Key: "ui", Value: uuid})
 }
 
-// notedStrays reads the notes about strays of several hidden names.
+// notedStrays reads the notes about strays of several hidden names. A majority has each note before the
+// rename that it belongs to. So a node that shows the rename has the note, also right after an
+// election, when its majority reads may still lag.
 func (n *Fences) notedStrays(ctx context.Context, asked []string) (found []strayNote, err error) {
 	ids := make(bson.A, len(asked))
 	for i, hidden := range asked {
 		ids[i] = conn.NoteStrays + hidden
 	}
-	marks := n.DB.Collection(conn.MarksCollection, options.Collection().SetReadConcern(readconcern.Majority()))
+	marks := n.DB.Collection(conn.MarksCollection, options.Collection().SetReadConcern(readconcern.Local()))
 	cursor, err := marks.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}})
 	if err == nil {
 		err = conn.All(ctx, cursor, &found)
@@ -127,6 +129,11 @@ func (n *Fences) settleStrays(ctx context.Context, tok record.Token, own, hidden
 	if err != nil {
 		return err
 	}
+	return n.settleNoted(ctx, tok, own, hidden, notes)
+}
+
+// settleNoted is settleStrays for notes that were read after the kind got its name.
+func (n *Fences) settleNoted(ctx context.Context, tok record.Token, own, hidden string, notes []strayNote) error {
 	i := slices.IndexFunc(notes, func(note strayNote) bool { return note.ID == conn.NoteStrays+hidden })
 	if i < 0 {
 		return nil

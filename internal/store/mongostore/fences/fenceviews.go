@@ -199,6 +199,11 @@ func (n *Fences) unviewBy(ctx context.Context, apply func(context.Context, bson.
 	if err := n.noBuilds(ctx, from); err != nil {
 		return err
 	}
+	return n.unviewNow(ctx, apply, view, from, to)
+}
+
+// unviewNow is unviewBy right after a check for index builds.
+func (n *Fences) unviewNow(ctx context.Context, apply func(context.Context, bson.A) error, view, from, to string) error {
 	err := apply(ctx, bson.A{
 		n.existsOp(from, bson.NewObjectID(), bson.D{}),
 		n.unviewOp(view),
@@ -267,20 +272,13 @@ func (n *Fences) viewOp(view, on, mark string) bson.D {
 
 // renameUnderView gives a hidden collection another hidden name. In the same step it points the
 // fence's view at the new name, because readers that do not follow the deployment would otherwise
-// find nothing. done is false if no such view shows the collection.
+// find nothing. done is false if no such view shows the collection. own is what has the kind's own
+// name.
 //
 // A late command finds no collection with the old name, which is never used twice.
-func (n *Fences) renameUnderView(ctx context.Context, f record.Fence) (done bool, err error) {
-	if _, _, hidden := record.KindOfPhysical(f.Token.Name); !hidden || !f.Token.Fixed {
+func (n *Fences) renameUnderView(ctx context.Context, f record.Fence, own *conn.Collection) (done bool, err error) {
+	if !betweenHidden(f) || own == nil || own.Type != "view" || own.FenceMark() == "" || own.ViewOn() != f.Token.Name {
 		return false, nil
-	}
-	// A rename to the kind's own name replaces the view instead.
-	if _, _, hidden := record.KindOfPhysical(f.To); !hidden {
-		return false, nil
-	}
-	own, err := n.CollectionNamed(ctx, f.Token.Kind)
-	if err != nil || own == nil || own.Type != "view" || own.FenceMark() == "" || own.ViewOn() != f.Token.Name {
-		return false, err
 	}
 	if err := n.noBuilds(ctx, f.Token.Name); err != nil {
 		return false, err

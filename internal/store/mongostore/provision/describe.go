@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/internal/store/mongostore/conn"
 	"dbcontroller.dev/internal/store/mongostore/fences"
@@ -40,6 +41,8 @@ func (n *Collections) describe(ctx context.Context, kind record.KindSpec, name s
 		return info, &record.UnsupportedError{What: "collection " + n.Name + "." + name,
 			Reason: fmt.Sprintf("its name is too long: with the name of the database it has %d bytes, but MongoDB accepts %d", size, maxNamespace)}
 	}
+	early := n.askEarly(ctx, kind, name)
+	defer early.leave()
 	c, err := n.CollectionNamed(ctx, name)
 	if err != nil || c == nil {
 		return info, err
@@ -49,28 +52,60 @@ func (n *Collections) describe(ctx context.Context, kind record.KindSpec, name s
 		return info, err
 	}
 	info.Exists, info.Indexes = true, !kind.Fixed
-	if info.Token, err = n.tokenOf(ctx, kind, c); err != nil {
+	if err := early.asked.Wait(); err != nil {
 		return info, err
 	}
+	info.Token = tokenOf(kind, c, early.checks)
 	if info.Shape.Options, err = n.optionsOf(ctx, kind, c); err != nil {
 		return info, err
 	}
-	info.Shape.Indexes, err = n.indexesOf(ctx, info.Token)
+	if info.Shape.Indexes = early.indexes; !early.indexed {
+		info.Shape.Indexes, err = n.indexesOf(ctx, info.Token)
+	}
 	return info, err
+}
+
+// early are questions of describe that do not wait for the collection's entry. Each is a round trip
+// to a server that may be far away, and a switch describes collections while writes are held.
+type early struct {
+	asked   *errgroup.Group
+	leave   func()     // ends the questions
+	checks  bool       // whether the server checks collection UUIDs
+	indexes []bson.Raw // valid if indexed is true
+	indexed bool       // there was an answer
+}
+
+// askEarly begins to ask. It asks for the indexes only under a hidden name. The kind's own name may be
+// free or a view's, and a switch then checks hundreds of names that have no indexes.
+func (n *Collections) askEarly(ctx context.Context, kind record.KindSpec, name string) *early {
+	ctx, cancel := context.WithCancel(ctx)
+	e := &early{asked: new(errgroup.Group)}
+	e.leave = func() {
+		cancel()
+		_ = e.asked.Wait() // nobody needs the answers
+	}
+	e.asked.Go(func() (err error) {
+		e.checks, err = n.fences.Checks.Ask(ctx, struct{}{})
+		return err
+	})
+	if name != kind.Name {
+		e.asked.Go(func() error {
+			specs, err := n.indexesOf(ctx, record.Token{Name: name})
+			e.indexes, e.indexed = specs, err == nil // a failure is none yet: describe asks again
+			return nil
+		})
+	}
+	return e
 }
 
 // tokenOf returns the token of a collection. If the server does not check collection UUIDs the
 // token has none, and data commands then send none.
-func (n *Collections) tokenOf(ctx context.Context, kind record.KindSpec, c *conn.Collection) (record.Token, error) {
+func tokenOf(kind record.KindSpec, c *conn.Collection, checks bool) record.Token {
 	tok := record.Token{Kind: kind.Name, Name: c.Name, Fixed: kind.Fixed}
-	checks, err := n.fences.Checks.Ask(ctx, struct{}{})
-	if err != nil {
-		return tok, err
-	}
 	if checks {
 		tok.ID = c.ID()
 	}
-	return tok, nil
+	return tok
 }
 
 // refuse returns an error for a collection that cannot be a source or target.

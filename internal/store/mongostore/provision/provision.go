@@ -61,9 +61,11 @@ func (n *Collections) provision(ctx context.Context, kind record.KindSpec, name 
 		if err != nil {
 			return fences.Decided(err)
 		}
-		if tok, err = n.tokenOf(ctx, kind, c); err != nil {
+		checks, err := n.fences.Checks.Ask(ctx, struct{}{})
+		if err != nil {
 			return err
 		}
+		tok = tokenOf(kind, c, checks)
 		if kind.Fixed {
 			n.ForgetSide(kind.Name) // it may have been dropped since
 			if err := n.EnsureSide(ctx, kind.Name); err != nil {

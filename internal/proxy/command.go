@@ -43,22 +43,27 @@ func parse(m message.Message) (c command, err error) {
 	if len(m.Body) > longestBody {
 		return c, fmt.Errorf("%w: its body has %d bytes, and servers take %d", message.ErrMalformed, len(m.Body), longestBody)
 	}
-	elems, err := m.Body.Elements()
-	if err != nil || len(elems) == 0 {
+	first, err := m.Body.IndexErr(0)
+	if err != nil {
 		return c, fmt.Errorf("%w: no command", message.ErrMalformed)
 	}
-	c.verb = elems[0].Key()
+	c.verb = first.Key()
 	// Names are looked for in pipelines, which may hold others.
 	if _, err := m.Body.LookupErr("pipeline"); err == nil || c.verb == "explain" {
 		if err := rawdoc.Validate(bson.Raw(m.Body)); err != nil {
 			return c, fmt.Errorf("%w: %w", message.ErrMalformed, err)
 		}
 	}
-	first, _ := elems[0].Value().StringValueOK()
 	if names.Named(c.verb) {
-		c.collection = first
+		c.collection, _ = first.Value().StringValueOK()
 	}
-	for _, e := range elems {
+	// Without a list of all elements: there can be very many.
+	for rest := m.Body[4 : len(m.Body)-1]; len(rest) > 0; {
+		e, after, ok := bsoncore.ReadElement(rest)
+		if !ok {
+			return c, fmt.Errorf("%w: no command", message.ErrMalformed)
+		}
+		rest = after
 		v := e.Value()
 		switch e.Key() {
 		case "$db":

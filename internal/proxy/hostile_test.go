@@ -1,9 +1,11 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -152,4 +154,26 @@ func TestRepliesAreReserved(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.until("its memory is free", free)
+}
+
+// TestManyElements: a command of very many elements takes no memory for a list of them, also in a pipeline. It is not
+// parallel, because it counts what the process allocates.
+func TestManyElements(t *testing.T) {
+	const elements = 1 << 20
+	many := append(binary.LittleEndian.AppendUint32(nil, 4+2*elements+1), bytes.Repeat([]byte{0x0a, 0}, elements)...)
+	many = append(many, 0)
+	for name, body := range map[string]bsoncore.Document{
+		"at the top":    append(bsoncore.Document(nil), many...),
+		"in a pipeline": bsoncore.NewDocumentBuilder().AppendString("aggregate", "c").AppendArray("pipeline", bsoncore.Array(many)).Build(),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if _, err := parse(message.Message{Body: body}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		runtime.ReadMemStats(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; took > elements {
+			t.Errorf("%s: it took %d bytes", name, took)
+		}
+	}
 }

@@ -15,6 +15,7 @@ import (
 	"errors"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
 // MaxDepth is the maximum number of levels that a document may have. MongoDB stores at most 250.
@@ -57,13 +58,20 @@ func validate(doc bson.Raw, depth int) error {
 	if err := doc.Validate(); err != nil {
 		return err
 	}
-	values, err := doc.Values()
-	if err != nil {
-		return err
+	length, _, ok := bsoncore.ReadLength(doc)
+	if !ok {
+		return errMalformed
 	}
-	// Nested documents are only framed by the check of the outer one.
-	for _, v := range values {
-		inner, has, err := within(v)
+	// Nested documents are only framed by the check of the outer one. There is no list of all values, because a
+	// document of empty values would take many times its size.
+	for rest := doc[4 : length-1]; len(rest) > 0; {
+		element, after, ok := bsoncore.ReadElement(rest)
+		if !ok {
+			return errMalformed
+		}
+		rest = after
+		v := element.Value()
+		inner, has, err := within(bson.RawValue{Type: bson.Type(v.Type), Value: v.Data})
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ package names
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -86,20 +87,21 @@ func Named(verb string) bool { return named[verb] }
 
 // Command returns a command with the names of the place.
 func (m Map) Command(body bsoncore.Document) (bsoncore.Document, error) {
-	elems, err := body.Elements()
-	if err != nil {
-		return nil, err
-	}
-	if len(elems) == 0 {
-		return body, nil
-	}
-	verb := elems[0].Key()
-	start, out := bsoncore.AppendDocumentStart(make([]byte, 0, len(body)+64))
-	for i, e := range elems {
+	return m.command(make([]byte, 0, len(body)+64), body)
+}
+
+// command appends a command. An explain has another one in it, which can be an explain as well.
+func (m Map) command(out []byte, body bsoncore.Document) ([]byte, error) {
+	verb := ""
+	return m.each(out, body, func(out []byte, e bsoncore.Element) ([]byte, error) {
 		key, v := e.Key(), e.Value()
+		first := verb == ""
+		if first {
+			verb = key
+		}
 		text, isText := v.StringValueOK()
 		switch {
-		case i == 0 && named[verb] && isText, verb == "getMore" && key == "collection" && isText:
+		case first && named[verb] && isText, verb == "getMore" && key == "collection" && isText:
 			name, ok := m.To[text]
 			if !ok && !strings.HasPrefix(text, "$cmd.") {
 				return nil, &StrayError{m.Database, text, verb}
@@ -107,58 +109,38 @@ func (m Map) Command(body bsoncore.Document) (bsoncore.Document, error) {
 			if ok {
 				text = name
 			}
-			out = bsoncore.AppendStringElement(out, key, text)
+			return bsoncore.AppendStringElement(out, key, text), nil
 		case key == "$db":
-			out = bsoncore.AppendStringElement(out, key, m.Place)
+			return bsoncore.AppendStringElement(out, key, m.Place), nil
 		case key == "pipeline" && v.Type == bsoncore.TypeArray:
-			array, err := m.pipeline(v.Array())
-			if err != nil {
-				return nil, err
-			}
-			out = bsoncore.AppendArrayElement(out, key, array)
-		case i == 0 && verb == "explain" && v.Type == bsoncore.TypeEmbeddedDocument:
-			inner, err := m.Command(v.Document())
-			if err != nil {
-				return nil, err
-			}
-			out = bsoncore.AppendDocumentElement(out, key, inner)
+			return m.pipeline(bsoncore.AppendHeader(out, v.Type, key), v.Array())
+		case first && verb == "explain" && v.Type == bsoncore.TypeEmbeddedDocument:
+			return m.command(bsoncore.AppendHeader(out, v.Type, key), v.Document())
 		case key == "nsInfo" && verb == "bulkWrite" && v.Type == bsoncore.TypeArray:
-			array, err := m.Infos(v.Array())
-			if err != nil {
-				return nil, err
-			}
-			out = bsoncore.AppendArrayElement(out, key, array)
-		default:
-			out = append(out, e...)
+			return m.infos(bsoncore.AppendHeader(out, v.Type, key), v.Array())
 		}
-	}
-	return bsoncore.AppendDocumentEnd(out, start)
+		return append(out, e...), nil
+	})
 }
 
 // Infos returns the nsInfo of a bulkWrite with the names of the place.
-func (m Map) Infos(list bsoncore.Array) (bsoncore.Array, error) {
-	values, err := list.Values()
-	if err != nil {
-		return nil, err
-	}
-	start, out := bsoncore.AppendArrayStart(nil)
-	for i, v := range values {
-		doc, ok := v.DocumentOK()
+func (m Map) Infos(list bsoncore.Array) (bsoncore.Array, error) { return m.infos(nil, list) }
+
+func (m Map) infos(out []byte, list bsoncore.Array) ([]byte, error) {
+	return m.each(out, bsoncore.Document(list), func(out []byte, e bsoncore.Element) ([]byte, error) {
+		doc, ok := e.Value().DocumentOK()
 		if !ok {
 			return nil, fmt.Errorf("nsInfo has an entry that is no document")
 		}
-		info, err := m.Info(doc)
-		if err != nil {
-			return nil, err
-		}
-		out = bsoncore.AppendDocumentElement(out, fmt.Sprint(i), info)
-	}
-	return bsoncore.AppendArrayEnd(out, start)
+		return m.info(bsoncore.AppendHeader(out, bsoncore.TypeEmbeddedDocument, e.Key()), doc)
+	})
 }
 
 // Info returns one entry of nsInfo with the names of the place.
-func (m Map) Info(doc bsoncore.Document) (bsoncore.Document, error) {
-	return each(doc, func(out []byte, e bsoncore.Element) ([]byte, error) {
+func (m Map) Info(doc bsoncore.Document) (bsoncore.Document, error) { return m.info(nil, doc) }
+
+func (m Map) info(out []byte, doc bsoncore.Document) ([]byte, error) {
+	return m.each(out, doc, func(out []byte, e bsoncore.Element) ([]byte, error) {
 		ns, ok := e.Value().StringValueOK()
 		if e.Key() != "ns" || !ok {
 			return append(out, e...), nil
@@ -169,6 +151,28 @@ func (m Map) Info(doc bsoncore.Document) (bsoncore.Document, error) {
 	})
 }
 
+// each appends a document, or a list, that is built from the elements of another one. All levels of a document share
+// one buffer: with one for each level, a document that is large and deep would take its size times its levels.
+//
+// If the names are only looked for, it builds nothing: element gets nil, and its result is dropped.
+func (m Map) each(out []byte, doc bsoncore.Document, element func(out []byte, e bsoncore.Element) ([]byte, error)) ([]byte, error) {
+	if m.seen != nil {
+		return nil, walk(doc, func(e bsoncore.Element) error {
+			_, err := element(nil, e)
+			return err
+		})
+	}
+	return appendEach(out, doc, element)
+}
+
+// keep appends an element as it is.
+func (m Map) keep(out []byte, e bsoncore.Element) ([]byte, error) {
+	if m.seen != nil {
+		return nil, nil
+	}
+	return append(out, e...), nil
+}
+
 // each builds a document from the elements of another one.
 func each(doc bsoncore.Document, element func(out []byte, e bsoncore.Element) ([]byte, error)) (bsoncore.Document, error) {
 	return appendEach(make([]byte, 0, len(doc)+32), doc, element)
@@ -176,189 +180,39 @@ func each(doc bsoncore.Document, element func(out []byte, e bsoncore.Element) ([
 
 // appendEach is each for a document that is appended to out.
 func appendEach(out []byte, doc bsoncore.Document, element func(out []byte, e bsoncore.Element) ([]byte, error)) ([]byte, error) {
-	elems, err := doc.Elements()
+	start, out := bsoncore.AppendDocumentStart(out)
+	err := walk(doc, func(e bsoncore.Element) (err error) {
+		out, err = element(out, e)
+		return err
+	})
 	if err != nil {
 		return nil, err
-	}
-	start, out := bsoncore.AppendDocumentStart(out)
-	for _, e := range elems {
-		if out, err = element(out, e); err != nil {
-			return nil, err
-		}
 	}
 	return bsoncore.AppendDocumentEnd(out, start)
 }
 
-// pipeline returns the stages of an aggregation with the names of the place.
-func (m Map) pipeline(stages bsoncore.Array) (bsoncore.Array, error) {
-	values, err := stages.Values()
-	if err != nil {
-		return nil, err
+var errMalformed = errors.New("a document is not valid BSON")
+
+// walk calls do for each element of a document or a list, without a list of them: there can be very many.
+func walk(doc []byte, do func(e bsoncore.Element) error) error {
+	length, rest, ok := bsoncore.ReadLength(doc)
+	if !ok || int(length) != len(doc) {
+		return errMalformed
 	}
-	start, out := bsoncore.AppendArrayStart(make([]byte, 0, len(stages)+64))
-	for i, v := range values {
-		doc, ok := v.DocumentOK()
-		if !ok { // the server refuses it
-			out = bsoncore.AppendValueElement(out, fmt.Sprint(i), v)
-			continue
+	for len(rest) > 1 {
+		e, after, ok := bsoncore.ReadElement(rest)
+		if !ok {
+			return errMalformed
 		}
-		stage, err := each(doc, m.stage)
-		if err != nil {
-			return nil, err
+		if err := do(e); err != nil {
+			return err
 		}
-		out = bsoncore.AppendDocumentElement(out, fmt.Sprint(i), stage)
+		rest = after
 	}
-	return bsoncore.AppendArrayEnd(out, start)
-}
-
-// fields are the elements of a stage that name a collection, or hold a pipeline.
-var fields = map[string]string{"$lookup": "from", "$graphLookup": "from", "$unionWith": "coll", "$merge": "into"}
-
-func (m Map) stage(out []byte, e bsoncore.Element) ([]byte, error) {
-	stage, v := e.Key(), e.Value()
-	field, names := fields[stage]
-	_, isText := v.StringValueOK()
-	switch {
-	case isText && (stage == "$out" || stage == "$merge" || stage == "$unionWith"):
-		value, err := m.target(v, stage)
-		if err != nil {
-			return nil, err
-		}
-		return bsoncore.AppendValueElement(out, stage, value), nil
-	case stage == "$out" && v.Type == bsoncore.TypeEmbeddedDocument:
-		value, err := m.target(v, stage)
-		if err != nil {
-			return nil, err
-		}
-		return bsoncore.AppendValueElement(out, stage, value), nil
-	case names && v.Type == bsoncore.TypeEmbeddedDocument:
-		doc, err := each(v.Document(), func(out []byte, e bsoncore.Element) ([]byte, error) {
-			switch {
-			case e.Key() == field:
-				value, err := m.target(e.Value(), stage)
-				if err != nil {
-					return nil, err
-				}
-				return bsoncore.AppendValueElement(out, field, value), nil
-			case e.Key() == "pipeline" && e.Value().Type == bsoncore.TypeArray:
-				array, err := m.pipeline(e.Value().Array())
-				return bsoncore.AppendArrayElement(out, "pipeline", array), err
-			}
-			return append(out, e...), nil
-		})
-		return bsoncore.AppendDocumentElement(out, stage, doc), err
-	case stage == "$facet" && v.Type == bsoncore.TypeEmbeddedDocument:
-		doc, err := each(v.Document(), func(out []byte, e bsoncore.Element) ([]byte, error) {
-			if e.Value().Type != bsoncore.TypeArray {
-				return append(out, e...), nil
-			}
-			array, err := m.pipeline(e.Value().Array())
-			return bsoncore.AppendArrayElement(out, e.Key(), array), err
-		})
-		return bsoncore.AppendDocumentElement(out, stage, doc), err
+	if len(rest) != 1 || rest[0] != 0 {
+		return errMalformed
 	}
-	return append(out, e...), nil
-}
-
-// target returns the collection that a stage names, as a text or as a document with db and coll, with
-// the names of the place. Other values stay: the server refuses them, or they name nothing.
-func (m Map) target(v bsoncore.Value, stage string) (bsoncore.Value, error) {
-	if text, ok := v.StringValueOK(); ok {
-		_, name, err := m.to(m.Database, text, stage)
-		return bsoncore.Value{Type: bsoncore.TypeString, Data: bsoncore.AppendString(nil, name)}, err
-	}
-	doc, ok := v.DocumentOK()
-	if !ok {
-		return v, nil
-	}
-	database := m.Database
-	if text, ok := lookupText(doc, "db"); ok {
-		database = text
-	}
-	collection, ok := lookupText(doc, "coll")
-	if !ok {
-		return v, nil
-	}
-	database, name, err := m.to(database, collection, stage)
-	if err != nil {
-		return v, err
-	}
-	doc, err = each(doc, func(out []byte, e bsoncore.Element) ([]byte, error) {
-		switch e.Key() {
-		case "db":
-			return bsoncore.AppendStringElement(out, "db", database), nil
-		case "coll":
-			return bsoncore.AppendStringElement(out, "coll", name), nil
-		}
-		return append(out, e...), nil
-	})
-	return bsoncore.Value{Type: bsoncore.TypeEmbeddedDocument, Data: doc}, err
-}
-
-func lookupText(doc bsoncore.Document, key string) (string, bool) {
-	v, err := doc.LookupErr(key)
-	if err != nil {
-		return "", false
-	}
-	return v.StringValueOK()
-}
-
-// Stage is a stage of a pipeline that names a collection.
-type Stage struct{ Name, Database, Collection string }
-
-// Stages returns the stages of a command's pipeline that name collections, also in pipelines within
-// them. database is that of the command.
-func Stages(database string, body bsoncore.Document) (out []Stage) {
-	v, err := body.LookupErr("pipeline")
-	if err != nil || v.Type != bsoncore.TypeArray {
-		return nil
-	}
-	_, _ = (Map{Database: database, seen: func(s Stage) { out = append(out, s) }}).pipeline(v.Array())
-	return out
-}
-
-// Writes reports whether a pipeline ends with a stage that writes.
-func Writes(body bsoncore.Document) bool {
-	v, err := body.LookupErr("pipeline")
-	if err != nil {
-		return false
-	}
-	stages, ok := v.ArrayOK()
-	if !ok {
-		return false
-	}
-	values, err := stages.Values()
-	if err != nil || len(values) == 0 {
-		return false
-	}
-	doc, ok := values[len(values)-1].DocumentOK()
-	if !ok {
-		return false
-	}
-	first, err := doc.IndexErr(0)
-	return err == nil && (first.Key() == "$out" || first.Key() == "$merge")
-}
-
-// Watches reports whether a pipeline is a change stream, whose documents name collections.
-func Watches(body bsoncore.Document) bool {
-	v, err := body.LookupErr("pipeline")
-	if err != nil {
-		return false
-	}
-	stages, ok := v.ArrayOK()
-	if !ok {
-		return false
-	}
-	one, err := stages.IndexErr(0)
-	if err != nil {
-		return false
-	}
-	doc, ok := one.DocumentOK()
-	if !ok {
-		return false
-	}
-	first, err := doc.IndexErr(0)
-	return err == nil && first.Key() == "$changeStream"
+	return nil
 }
 
 // Reply returns a reply with the application's names. watches says that the documents of its batch are

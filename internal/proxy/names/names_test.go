@@ -1,7 +1,10 @@
 package names_test
 
 import (
+	"bytes"
 	"errors"
+	"runtime"
+	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -158,4 +161,51 @@ func FuzzCommand(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestDeepCommand: a command that is large and deep takes its size once, and not once for each level. Looking for
+// names takes next to nothing. It is not parallel, because it counts what the process allocates.
+func TestDeepCommand(t *testing.T) {
+	const levels, size = 100, 256 << 10
+	filling := bsoncore.NewDocumentBuilder().AppendDocument("$match", bsoncore.NewDocumentBuilder().AppendString("a", strings.Repeat("x", size)).Build()).Build()
+	union := bsoncore.NewDocumentBuilder().AppendString("$unionWith", "orders").Build()
+	pipeline := bsoncore.NewArrayBuilder().AppendDocument(filling).AppendDocument(union).Build()
+	for level := range levels {
+		stage := bsoncore.NewDocumentBuilder().AppendDocument("$facet", bsoncore.NewDocumentBuilder().AppendArray("a", pipeline).Build()).Build()
+		if level%2 == 0 {
+			within := bsoncore.NewDocumentBuilder().AppendString("from", "users").AppendArray("pipeline", pipeline).Build()
+			stage = bsoncore.NewDocumentBuilder().AppendDocument("$lookup", within).Build()
+		}
+		pipeline = bsoncore.NewArrayBuilder().AppendDocument(stage).Build()
+	}
+	command := bsoncore.NewDocumentBuilder().AppendString("aggregate", "orders").AppendArray("pipeline", pipeline).Build()
+	explained := command
+	for range levels {
+		explained = bsoncore.NewDocumentBuilder().AppendDocument("explain", explained).Build()
+	}
+	for name, tc := range map[string]struct {
+		most uint64
+		do   func() bool
+	}{
+		"a command": {4 * size, func() bool {
+			got, err := shop.Command(command)
+			return err == nil && bytes.Contains(got, []byte("$unionWith\x00\x08\x00\x00\x00orders2\x00")) && got.Validate() == nil
+		}},
+		"an explain": {4 * size, func() bool {
+			got, err := shop.Command(explained)
+			return err == nil && bytes.Contains(got, []byte("$unionWith\x00\x08\x00\x00\x00orders2\x00")) && got.Validate() == nil
+		}},
+		"stages": {size / 2, func() bool { return len(names.Stages("shop", command)) == levels/2+1 }},
+		"writes": {size / 2, func() bool { return !names.Writes(command) }},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if !tc.do() {
+			t.Errorf("%s: a wrong result", name)
+		}
+		runtime.ReadMemStats(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; took > tc.most {
+			t.Errorf("%s of %d bytes took %d", name, len(command), took)
+		}
+	}
 }

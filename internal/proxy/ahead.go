@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,10 +40,12 @@ type rest struct {
 
 	mu      sync.Mutex
 	batches []ahead
-	size    int64 // of all batches
-	end     bool  // the server has nothing more
-	lost    bool  // a reply of the server was lost, and its documents with it
-	gone    bool  // the client needs it no longer, or did not come for long
+	size    int64     // of all batches
+	end     bool      // the server has nothing more
+	lost    bool      // a reply of the server was lost, and its documents with it
+	dead    bool      // the server knows the cursor no longer
+	gone    bool      // the client needs it no longer, or did not come for long
+	taken   time.Time // when the client took something, or a batch was added
 	expiry  *time.Timer
 }
 
@@ -72,6 +75,27 @@ func (r *rest) lose() {
 	r.lost = true
 }
 
+// die notes that the server knows the cursor no longer.
+func (r *rest) die() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dead = true
+}
+
+// hopeless reports whether the cursor is of no further use: its server has ended it, its client has everything that
+// was read ahead, and it cannot go on elsewhere.
+func (r *rest) hopeless() bool {
+	select {
+	case r.reading <- struct{}{}:
+		defer r.unlock()
+	default: // whoever reads with it learns of its end
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.dead && len(r.batches) == 0 && (r.by == nil || r.by.lacks)
+}
+
 // whole reports whether nothing is left at the server.
 func (r *rest) whole() bool {
 	r.mu.Lock()
@@ -93,7 +117,7 @@ func (r *rest) broken() bool {
 func (r *rest) usable() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return !r.end && !r.lost && !r.gone && r.size < mostAhead
+	return !r.end && !r.lost && !r.dead && !r.gone && r.size < mostAhead
 }
 
 // add keeps a batch for which reserved bytes were reserved.
@@ -114,8 +138,25 @@ func (r *rest) add(docs []bsoncore.Document, reserved int64, end bool) {
 	if len(docs) > 0 {
 		r.batches, r.size = append(r.batches, ahead{docs, size}), r.size+size
 	}
+	r.taken = time.Now()
 	if r.expiry == nil {
-		r.expiry = time.AfterFunc(keptAhead, func() { _ = r.faults.run("the end of an unused cursor", r.discard) })
+		r.expiry = time.AfterFunc(keptAhead, func() { _ = r.faults.run("the end of an unused cursor", r.expire) })
+	}
+}
+
+// expire drops what was read if the client has taken nothing for long. Otherwise it looks again later.
+func (r *rest) expire() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	left := keptAhead - time.Since(r.taken)
+	switch {
+	case r.gone:
+	case len(r.batches) == 0 && !r.end: // the client reads at the server again
+		r.expiry = nil
+	case left > 0:
+		r.expiry.Reset(left)
+	default:
+		r.drop()
 	}
 }
 
@@ -126,6 +167,7 @@ func (r *rest) take(most int64) (docs []bsoncore.Document, end, ok bool) {
 	if r.gone || len(r.batches) == 0 {
 		return nil, r.end, r.end && !r.gone
 	}
+	r.taken = time.Now()
 	first := &r.batches[0]
 	n := int64(len(first.docs))
 	if most > 0 {
@@ -147,6 +189,11 @@ func (r *rest) discard() {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.drop()
+}
+
+// drop is discard for a caller that holds mu.
+func (r *rest) drop() {
 	if r.expiry != nil {
 		r.expiry.Stop()
 	}
@@ -209,6 +256,9 @@ func (p *Proxy) readBatch(r *rest) bool {
 	if err != nil {
 		r.lose()
 	}
+	if err == nil && codeOf(reply) == codeCursorNotFound {
+		r.die()
+	}
 	if err != nil || !succeeded(reply) {
 		return false
 	}
@@ -240,9 +290,11 @@ func (p *Proxy) finishReads(d *deployed, epoch int64) {
 				return
 			}
 			// It may have ended while it waited for its turn.
-			if d.app.Epoch() == epoch && !p.readAhead(p.life, r) {
-				p.log.Debug("a cursor was not read to its end before a switch", slog.String("collection", r.cursor.names.Place))
+			if d.app.Epoch() != epoch || p.readAhead(p.life, r.rest) {
+				return
 			}
+			p.log.Debug("a cursor was not read to its end before a switch", slog.String("collection", r.cursor.names.Place))
+			p.cursors.bury(r.id, r.rest)
 		}, r.lose)
 	}
 	done := make(chan struct{})
@@ -339,14 +391,34 @@ func (p *Proxy) next(c command, id int64, r *rest) bsoncore.Document {
 	return bsoncore.NewDocumentBuilder().AppendDocument("cursor", c.batch(docs, id)).AppendDouble("ok", 1).Build()
 }
 
-// rests returns what belongs to the open cursors of a place.
-func (c *cursors) rests(d *deployed, epoch int64) (out []*rest) {
+// openRest is what belongs to an open cursor.
+type openRest struct {
+	*rest
+	id   owned
+	used time.Time
+}
+
+// rests returns what belongs to the open cursors of a place, the most recently used one first: if the grace ends
+// before all are read, those are left that their clients need least. Cursors that are dead, or that nobody has used for
+// long, are left out.
+func (c *cursors) rests(d *deployed, epoch int64) (out []openRest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, one := range c.open {
-		if one.rest != nil && one.moves == d && one.epoch == epoch {
-			out = append(out, one.rest)
+	for id, one := range c.open {
+		if one.rest != nil && one.moves == d && one.epoch == epoch && time.Since(one.used) <= keptAhead && one.rest.usable() {
+			out = append(out, openRest{one.rest, id, one.used})
 		}
 	}
+	slices.SortFunc(out, func(a, b openRest) int { return b.used.Compare(a.used) })
 	return out
+}
+
+// bury forgets a cursor if it is of no further use. A query by _id goes on at the next place, and keeps its cursor.
+func (c *cursors) bury(id owned, r *rest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open[id].rest == r && r.hopeless() {
+		r.discard()
+		delete(c.open, id)
+	}
 }

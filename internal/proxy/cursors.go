@@ -95,6 +95,16 @@ func (c *cursors) forget() {
 	}
 }
 
+// touch notes that a client uses a cursor, if it is still known.
+func (c *cursors) touch(u *user, id int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if one, ok := c.open[owned{u, id}]; ok {
+		one.used = time.Now()
+		c.open[owned{u, id}] = one
+	}
+}
+
 func (c *cursors) get(u *user, id int64) (cursor, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

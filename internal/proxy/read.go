@@ -149,6 +149,7 @@ func (p *Proxy) more(ctx context.Context, c command) bsoncore.Document {
 			return failure(codeCursorNotFound, "another command has read on with this cursor meanwhile")
 		}
 		if reply := p.next(c, id, one.rest); reply != nil {
+			p.cursors.touch(c.user, id)
 			return reply
 		}
 	}
@@ -176,6 +177,10 @@ func (p *Proxy) more(ctx context.Context, c command) bsoncore.Document {
 			return failure(codeHostUnreachable, err.Error(), labelResumable)
 		}
 		return failure(codeHostUnreachable, err.Error())
+	}
+	// The data can move while a stream waits for news. The batch may then hold writes of the reverse sync.
+	if one.watches && one.moved() {
+		return p.left(ctx, c, id, one)
 	}
 	// A switch ends a stream by an event, which drivers take for the end that the application wants. So does
 	// an attempt of a switch that was aborted before the client came to the event.

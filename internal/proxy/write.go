@@ -32,16 +32,16 @@ func (p *Proxy) write(ctx context.Context, d *deployed, c command) bsoncore.Docu
 		}
 		m, err := rest.message()
 		if err != nil {
-			reply = failure(codeIllegalOperation, err.Error())
+			reply = rest.reply(failure(codeIllegalOperation, err.Error()))
 			return nil
 		}
 		if m.Body, err = at.names.Command(m.Body); err != nil {
-			reply = failure(codeIllegalOperation, err.Error())
+			reply = rest.reply(failure(codeIllegalOperation, err.Error()))
 			return nil
 		}
 		got, server, err := p.exchange(p.life, c.user, at.cluster, upstream.Want{}, m)
 		if err != nil {
-			reply = unreachable(c, err)
+			reply = rest.reply(unreachable(c, err))
 			return nil
 		}
 		made = at
@@ -62,7 +62,7 @@ func (p *Proxy) write(ctx context.Context, d *deployed, c command) bsoncore.Docu
 			return again
 		}
 		// A late drop meets the view of a fence, and drops that.
-		doubt = succeeded(reply) && (c.verb == "drop" || at.weak && c.passes(reply)) && !p.lasts(ctx, d, at)
+		doubt = succeeded(got) && (c.verb == "drop" || at.weak && c.passes(reply)) && !p.lasts(ctx, d, at)
 		return nil
 	})
 	switch {
@@ -103,18 +103,22 @@ func (b *batch) failed(err error) bsoncore.Document {
 	// The driver sends it again with the same number, and a cluster knows the part that it has made.
 	case b.c.retryable:
 		return failure(codeHostUnreachable, err.Error(), labelRetryable)
-	case !b.parted:
-		return failure(codeHostUnreachable, err.Error())
+	default:
+		return b.reply(failure(codeHostUnreachable, err.Error()))
 	}
+}
+
+// fail makes the failure of the last part as a whole the error of each statement that is left.
+func (b *batch) fail(last bsoncore.Document) {
+	why, _ := text(last, "errmsg")
 	b.refused = nil
 	for _, i := range b.left {
 		b.refused = append(b.refused, bsoncore.NewDocumentBuilder().AppendInt32("index", int32(i)).
-			AppendInt32("code", codeHostUnreachable).AppendString("errmsg", err.Error()).Build())
+			AppendInt32("code", codeOf(last)).AppendString("errmsg", why).Build())
 		if b.ordered {
 			break // the client knows that the others were not tried
 		}
 	}
-	return b.reply(success())
 }
 
 // lists are the commands that write a list of documents, and the name of the list.
@@ -265,9 +269,12 @@ func (b *batch) reply(last bsoncore.Document) bsoncore.Document {
 	// As long as the data has not moved, the refusal belongs to the application.
 	case b.torn && last == nil:
 		return unknown("a switch stopped it in the middle")
-	// Nothing was made in parts, or the last part failed as a whole.
-	case !b.parted || !succeeded(last):
+	// Nothing was made in parts, or the driver sends all of it again, and a cluster knows the part that it has made.
+	case !b.parted, labelled(last, labelRetryable):
 		return last
+	// The failure of the last part must not hide what the others wrote.
+	case !succeeded(last):
+		b.fail(last)
 	}
 	// If this is the end, there was no fence: the errors belong to the application.
 	errs := append(slices.Clone(b.errors), b.refused...)

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -163,5 +164,66 @@ func TestFailedRest(t *testing.T) {
 		if got := json(t, b.failed(errors.New("held"))); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}
+	}
+}
+
+// TestFailedPart: the rest of a list fails as a whole at the next place. The client learns what was written before, and
+// a driver repeats the list only if the server says that it may.
+func TestFailedPart(t *testing.T) {
+	t.Parallel()
+	const number = `"txnNumber":{"$numberLong":"5"},`
+	for name, tc := range map[string]struct{ more, last, want string }{
+		"it is not allowed": {
+			last: `{"ok":0.0,"code":13,"codeName":"Unauthorized","errmsg":"not authorized"}`,
+			want: `{"n":1,"writeErrors":[{"index":1,"code":13,"errmsg":"not authorized"}],"ok":1.0}`,
+		},
+		"of a list without an order": {
+			more: `"ordered":false,`, last: `{"ok":0.0,"code":13,"codeName":"Unauthorized","errmsg":"not authorized"}`,
+			want: `{"n":1,"writeErrors":[{"index":1,"code":13,"errmsg":"not authorized"},{"index":2,"code":13,"errmsg":"not authorized"}],"ok":1.0}`,
+		},
+		"with numbers, and no label": {
+			more: number, last: `{"ok":0.0,"code":13,"codeName":"Unauthorized","errmsg":"not authorized"}`,
+			want: `{"n":1,"writeErrors":[{"index":1,"code":13,"errmsg":"not authorized"}],"ok":1.0}`,
+		},
+		"the driver may repeat it": {
+			more: number, last: `{"ok":0.0,"code":6,"errmsg":"away","errorLabels":["RetryableWriteError"]}`,
+			want: `{"ok":0.0,"code":6,"errmsg":"away","errorLabels":["RetryableWriteError"]}`,
+		},
+		"no reply": {want: `{"n":1,"writeErrors":[{"index":1,"code":6}],"ok":1.0}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, worldOptions{})
+			w.at["v1"].on("insert", func(command) bsoncore.Document {
+				w.hold("v1", 1)
+				w.open("v2", 2)
+				refused := `{"index":1,"code":166,"errmsg":"view"}`
+				if strings.Contains(tc.more, "ordered") {
+					refused += `,{"index":2,"code":166,"errmsg":"view"}`
+				}
+				return doc(t, `{"n":1,"writeErrors":[`+refused+`],"ok":1.0}`)
+			})
+			w.at["v1"].on("find", func(command) bsoncore.Document { // the session's last write
+				return doc(t, `{"cursor":{"firstBatch":[],"id":{"$numberLong":"0"},"ns":"config.transactions"},"ok":1.0}`)
+			})
+			w.at["v2"].on("insert", func(command) bsoncore.Document {
+				if tc.last == "" {
+					return nil
+				}
+				return doc(t, tc.last)
+			})
+			got := w.call(0, `{"insert":"orders","documents":[{"_id":0},{"_id":1},{"_id":2}],`+tc.more+session+`}`)
+			if tc.last == "" { // the text is that of the network
+				if errs := writeErrors(got); len(errs) == 1 && errs[0].code == codeHostUnreachable {
+					errs[0].raw, _ = without(errs[0].raw, "errmsg")
+					got, _ = without(got, "writeErrors", "ok")
+					got, _ = with(got, "writeErrors", listed(array([]bsoncore.Document{errs[0].raw})))
+					got, _ = with(got, "ok", bsoncore.Value{Type: bsoncore.TypeDouble, Data: bsoncore.AppendDouble(nil, 1)})
+				}
+			}
+			if json(t, got) != tc.want {
+				t.Errorf("%s, want %s", json(t, got), tc.want)
+			}
+		})
 	}
 }

@@ -202,13 +202,18 @@ func (d *deployed) read(ctx context.Context, do func(ctx context.Context, at pla
 	return err
 }
 
-// refused reports whether a fence has refused a command at a place.
-func (d *deployed) refused(at place, reply bsoncore.Document) bool {
+// refused reports whether a fence has refused a command at a place. It asks the controllers if this proxy knows of no
+// switch: the fence can come before the news of the hold.
+func (p *Proxy) refused(ctx context.Context, d *deployed, at place, reply bsoncore.Document) bool {
 	if !fenced(reply) && !slices.ContainsFunc(writeErrors(reply), func(e writeError) bool { return fenced(e.raw) }) {
 		return false
 	}
-	held, _ := d.app.Holding()
-	return held || d.app.Epoch() != at.epoch
+	moves := func() bool {
+		held, _ := d.app.Holding()
+		return held || d.app.Epoch() != at.epoch
+	}
+	// The news may come during the question, and end it with the transaction.
+	return moves() || p.moving(ctx, d, at) || moves()
 }
 
 // enter counts a transaction as a write until done is called. abort is called before that if a switch has

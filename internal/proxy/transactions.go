@@ -204,7 +204,7 @@ func (p *Proxy) transact(ctx context.Context, c command) bsoncore.Document {
 	case labelled(reply, labelTransient):
 		t.aborted = true
 		t.finish()
-	case t.deployed != nil && t.deployed.refused(t.at, reply):
+	case t.deployed != nil && p.refused(doing, t.deployed, t.at, reply):
 		p.giveUp(t)
 		return failure(codeNoSuchTransaction, "the data has moved: run the transaction again", labelTransient)
 	case mapped != nil && t.at.weak && c.isWrite() && c.passes(reply):

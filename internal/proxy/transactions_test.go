@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	pb "dbcontroller.dev/gen/dbcontroller/v1"
 )
 
 const (
@@ -164,6 +166,21 @@ func TestFencedStatement(t *testing.T) {
 				t.Error(json(t, got))
 			}
 		})
+	}
+}
+
+// TestFenceBeforeItsNews: a fence refuses the first statement of a transaction before the proxy hears of the hold. It asks
+// the controllers, and a driver runs the transaction again.
+func TestFenceBeforeItsNews(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	w.at["v1"].on("insert", func(command) bsoncore.Document { return doc(t, `{"ok":0.0,"code":166,"errmsg":"view"}`) })
+	w.controllers.tell(w.place("v1", 1, pb.Location_HOLD))
+	if got := w.call(0, insertFirst); codeOf(got) != codeNoSuchTransaction || !labelled(got, labelTransient) {
+		t.Errorf("%s, want an error after which a driver begins anew", json(t, got))
+	}
+	if n := len(w.at["v1"].calls("abortTransaction")); n != 1 {
+		t.Errorf("%d aborts, want 1", n)
 	}
 }
 

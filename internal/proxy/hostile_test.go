@@ -20,7 +20,7 @@ import (
 // alone is a proxy without clusters, for clients that never get so far.
 func alone(t *testing.T, memory int64) (address string, p *Proxy) {
 	t.Helper()
-	p = &Proxy{cfg: Config{Connections: 100}, memory: semaphore.NewWeighted(memory), log: discard}
+	p = &Proxy{cfg: Config{Connections: 100}, memory: semaphore.NewWeighted(memory), asked: semaphore.NewWeighted(memory), log: discard}
 	p.life, p.stop = context.WithCancel(t.Context())
 	p.closing, p.end = context.WithCancel(p.life)
 	p.waiting, p.stopWaits = context.WithCancel(p.life)

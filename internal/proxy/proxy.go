@@ -66,7 +66,8 @@ type Proxy struct {
 	users        *accounts // nil: the proxy has none
 	cursors      cursors
 	transactions transactions
-	memory       *semaphore.Weighted // bytes of messages of clients
+	memory       *semaphore.Weighted // bytes of messages of clients, and of the replies
+	asked        *semaphore.Weighted // bytes of messages of clients alone: a part of memory
 	ahead        *semaphore.Weighted // bytes of cursors that are read ahead
 
 	mu     sync.Mutex
@@ -89,6 +90,7 @@ func New(ctx context.Context, cfg Config) (_ *Proxy, err error) {
 		cfg.Log = discard
 	}
 	p := &Proxy{cfg: cfg, log: cfg.Log, byURI: map[string]*upstream.Cluster{}, memory: semaphore.NewWeighted(max(cfg.Memory, message.MaxMessage))}
+	p.asked = semaphore.NewWeighted(max(cfg.Memory-cfg.Memory/partOfReplies, message.MaxMessage))
 	p.ahead, p.faults.log = semaphore.NewWeighted(mostAheadOfAll), cfg.Log
 	p.life, p.stop = context.WithCancel(context.WithoutCancel(ctx))
 	p.closing, p.end = context.WithCancel(p.life)

@@ -17,6 +17,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/address"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/description"
+	"golang.org/x/sync/semaphore"
 
 	"dbcontroller.dev/internal/proxy/login"
 	"dbcontroller.dev/internal/proxy/message"
@@ -111,8 +112,8 @@ const (
 	readBuffer = 4 << 10
 	// smallMessage is the size of messages that need no reserved memory.
 	smallMessage = 16 << 10
-	// bodyTimeout is the time in which a message must come that has begun. Its bytes are reserved
-	// meanwhile.
+	// bodyTimeout is the time in which a client must send a piece of a message that has begun. The bytes of
+	// the message are reserved meanwhile.
 	bodyTimeout = 30 * time.Second
 	// writeTimeout is the time in which a client must take a piece of a reply. The bytes of the reply are
 	// reserved meanwhile.
@@ -131,7 +132,7 @@ func (p *Proxy) receive(ctx context.Context, cl *peer, r io.Reader) (in incoming
 	if rest > smallMessage && p.stranger(cl) {
 		return in, fmt.Errorf("%w: %d bytes before a login", message.ErrMalformed, rest)
 	}
-	if in.done, err = p.reserve(ctx, rest); err != nil {
+	if in.done, err = p.reserve(ctx, rest, p.asked, p.memory); err != nil {
 		return in, err
 	}
 	defer func() {
@@ -139,12 +140,14 @@ func (p *Proxy) receive(ctx context.Context, cl *peer, r io.Reader) (in incoming
 			in.done()
 		}
 	}()
-	if err := cl.conn.SetReadDeadline(time.Now().Add(bodyTimeout)); err != nil {
-		return in, err
-	}
 	b := make([]byte, rest)
-	if _, err := io.ReadFull(r, b); err != nil {
-		return in, err
+	for part := range slices.Chunk(b, piece) {
+		if err := cl.conn.SetReadDeadline(time.Now().Add(bodyTimeout)); err != nil {
+			return in, err
+		}
+		if _, err := io.ReadFull(r, part); err != nil {
+			return in, err
+		}
 	}
 	if err := cl.conn.SetReadDeadline(time.Time{}); err != nil {
 		return in, err
@@ -153,18 +156,31 @@ func (p *Proxy) receive(ctx context.Context, cl *peer, r io.Reader) (in incoming
 	return in, err
 }
 
-// reserve waits until a message of some bytes fits into the memory for messages. done may be called twice.
-func (p *Proxy) reserve(ctx context.Context, size int) (done func(), err error) {
+// partOfReplies is the part of the memory for messages that only replies may take: one in so many. Writes that a switch
+// holds keep their memory until its end, and could leave none for the replies to reads.
+const partOfReplies = 4
+
+// reserve waits until a message of some bytes fits into memory. done may be called twice.
+func (p *Proxy) reserve(ctx context.Context, size int, memory ...*semaphore.Weighted) (done func(), err error) {
 	// Writes that a switch holds keep their memory. Small messages pass, such as the commits for which the
 	// switch waits; the number of connections bounds them.
 	if size <= smallMessage {
 		return func() {}, nil
 	}
 	reserved := min(int64(size), message.MaxMessage) // names can make a reply longer
-	if err := p.memory.Acquire(ctx, reserved); err != nil {
-		return nil, err
+	for i, m := range memory {
+		if err := m.Acquire(ctx, reserved); err != nil {
+			for _, before := range memory[:i] {
+				before.Release(reserved)
+			}
+			return nil, err
+		}
 	}
-	return sync.OnceFunc(func() { p.memory.Release(reserved) }), nil
+	return sync.OnceFunc(func() {
+		for _, m := range memory {
+			m.Release(reserved)
+		}
+	}), nil
 }
 
 // answer serves one message and writes the reply. It returns false if the connection is of no further use.
@@ -201,7 +217,7 @@ func (p *Proxy) answer(ctx context.Context, cl *peer, m incoming) bool {
 
 // deliver writes a reply. It returns false if the connection is of no further use.
 func (p *Proxy) deliver(ctx context.Context, cl *peer, out message.Message) bool {
-	done, err := p.reserve(ctx, len(out.Body))
+	done, err := p.reserve(ctx, len(out.Body), p.memory)
 	if err != nil {
 		return false
 	}

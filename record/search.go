@@ -37,3 +37,11 @@ type SearchPage struct {
 	// Last is the name after which the next page begins. It is set for ByName unless Done.
 	Last string
 }
+
+// SearchTooBroadError means that too many words have the beginning of a SearchTerm with Prefix. The
+// search did not run. A longer beginning helps.
+type SearchTooBroadError struct{ Beginning string }
+
+func (e *SearchTooBroadError) Error() string {
+	return "the beginning " + e.Beginning + " is too short: it has too many words"
+}

@@ -43,6 +43,9 @@ func (t *Table[M]) Search(ctx context.Context, req proto.Message) (listing.Page[
 				return record.SearchPage{Done: true}, nil
 			}
 			req.Kind, req.Prefix = t.cfg.Kind, in.scope.begin
+			if !req.ByName && (!in.where.IsZero() || in.scope.rest != "") {
+				req.Limit = 0 // records outside the range may be among the best ones
+			}
 			page, err := store.Search(ctx, req)
 			if err != nil {
 				return page, fmt.Errorf("search: %w", err)

@@ -98,7 +98,8 @@ type SearchSource[M proto.Message] struct {
 // Search makes the page of results that a request asks for, with the words in its field query
 // (ParseQuery). Its fields filter, page_size, page_token and read_mask work as those of List.
 //
-// Without an order the best results come first, and there is one page. With the name field as the
+// Without an order the best results come first, and there is one page. Records that the filter or
+// the source drops do not count, but Search looks at the 1,000 best records only. With the name field as the
 // order, results come in name order, in any number of pages. A page may be short or empty and still
 // have a next page.
 //
@@ -118,6 +119,9 @@ func Search[M proto.Message](ctx context.Context, req proto.Message, src SearchS
 		return Page[M]{}, Invalid(string(FieldsOf(req.ProtoReflect().Descriptor()).OrderBy), "must be %s, or empty for the best results first", src.NameField)
 	}
 	find := record.SearchRequest{ByName: len(q.order) > 0, Limit: q.size}
+	if !find.ByName && !q.filter.IsZero() {
+		find.Limit = 0 // the filter may drop the best ones, and there is no next page
+	}
 	if find.Terms, err = ParseQuery(Text(req.ProtoReflect(), queryField)); err != nil {
 		return Page[M]{}, err
 	}
@@ -135,6 +139,10 @@ func Search[M proto.Message](ctx context.Context, req proto.Message, src SearchS
 		}
 	}
 	found, err := src.Find(ctx, find)
+	var broad *record.SearchTooBroadError
+	if errors.As(err, &broad) {
+		return Page[M]{}, Invalid(queryField, "%s", broad.Error())
+	}
 	if err != nil {
 		return Page[M]{}, err
 	}
@@ -147,6 +155,9 @@ func shown[M proto.Message](ctx context.Context, q query, src SearchSource[M], f
 	defer read.Drop()
 	last := ""
 	for _, name := range found.Names {
+		if len(q.order) == 0 && len(page.Items) == q.size {
+			return page, nil // more were found in case that some are not shown
+		}
 		held := int64(0)
 		if src.Held != nil {
 			held = src.Held()

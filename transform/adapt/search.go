@@ -2,6 +2,7 @@ package adapt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"unicode"
@@ -70,10 +71,17 @@ func (a *Adapter) Search(ctx context.Context, req record.SearchRequest) (page re
 		if shown.ByName {
 			return page, a.unsupported(shown.Kind, "names sort in another order than those of its stored version, so results cannot be ordered by name")
 		}
-		req.Prefix, req.After = "", ""
+		req.Prefix, req.After = a.storedBegin(shown), ""
+	}
+	if !shown.ByName && shown.Prefix != "" && req.Prefix != shown.Prefix {
+		req.Limit = 0 // the best ones may have names without the prefix
 	}
 	for {
 		found, err := store.Search(ctx, req)
+		var broad *record.SearchTooBroadError
+		if errors.As(err, &broad) {
+			return page, err // it is about the words of the client
+		}
 		if err != nil {
 			return page, about(shown.Kind, shown.Prefix, err)
 		}
@@ -81,6 +89,9 @@ func (a *Adapter) Search(ctx context.Context, req record.SearchRequest) (page re
 			return page, err
 		}
 		page.Done = found.Done
+		if n := shown.Limit; !shown.ByName && n > 0 && len(page.Names) > n {
+			page.Names, page.Done = page.Names[:n], false
+		}
 		switch n := len(page.Names); {
 		case n > 0 && !page.Done && shown.ByName:
 			// Stored names after this one may show nothing. The next page meets them again.
@@ -109,6 +120,16 @@ func (a *Adapter) shownNames(lead string, shown record.SearchRequest, stored []s
 		}
 	}
 	return names, nil
+}
+
+// storedBegin returns the beginning of the stored names for a search without an order, or "" if it is
+// unknown.
+func (a *Adapter) storedBegin(shown record.SearchRequest) string {
+	parent := shown.Prefix[:max(strings.LastIndexByte(shown.Prefix, '/'), 0)]
+	if parent == "" {
+		return ""
+	}
+	return a.storedPrefix(a.cfg.Names[shown.Kind], parent)
 }
 
 // pageOf returns the names that a search is for.

@@ -31,7 +31,8 @@
 //
 // # Failure handling
 //
-// Run repeats everything after an error, with pauses, until its context ends. A record whose
+// Run repeats everything after an error, with pauses, until its context ends. After an
+// ErrReopen it ends, and its owner opens the sink again. A record whose
 // document cannot be made is in the sink under its name alone, and counts as failed.
 //
 // # What this package does not own

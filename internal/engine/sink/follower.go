@@ -84,7 +84,8 @@ func New(source Source, s Sink, cfg Config) *Follower {
 	return &Follower{source: source, sink: s, cfg: cfg, log: cfg.Log, news: make(chan struct{}), failed: map[string]map[string]bool{}}
 }
 
-// Run follows the source until ctx ends, and returns its error.
+// Run follows the source until ctx ends, and returns its error. It also ends with an error of the sink
+// that is an ErrReopen.
 func (f *Follower) Run(ctx context.Context) error {
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
 		backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(0))
@@ -102,6 +103,9 @@ func (f *Follower) Run(ctx context.Context) error {
 			continue
 		}
 		f.fail(err)
+		if errors.Is(err, ErrReopen) {
+			return err
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(retry.NextBackOff()):

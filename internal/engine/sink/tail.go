@@ -46,21 +46,17 @@ func (f *Follower) apply(ctx context.Context, batch record.ChangeBatch) error {
 	if len(dirty) == 0 {
 		return f.pass(ctx, batch.Pos)
 	}
-	for chunk := range slices.Chunk(dirty, pageSize) {
-		snap, err := f.source.Read(ctx, chunk, batch.Pos.At)
-		if err != nil {
-			return err
-		}
+	err := f.read(ctx, dirty, batch.Pos.At, func(chunk []record.Selector, snap record.Snapshot) error {
 		items := f.items(chunk, snap)
 		last := &chunk[len(chunk)-1] == &dirty[len(dirty)-1]
-		err = f.write(ctx, items, func(now *State) {
+		return f.write(ctx, items, func(now *State) {
 			if last { // before that, the position does not cover the batch
 				now.Position = batch.Pos
 			}
 		})
-		if err != nil {
-			return err
-		}
+	})
+	if err != nil {
+		return err
 	}
 	return f.purge(ctx)
 }
@@ -88,14 +84,8 @@ func (f *Follower) items(sels []record.Selector, snap record.Snapshot) []Item {
 // item returns the write of one record. A record that cannot be transformed keeps an empty document.
 func (f *Follower) item(r record.Record, guard record.Guard) Item {
 	name, _ := r.Key.Name()
-	doc, err := Document(nil), r.Err
-	if err == nil {
-		doc, err = f.cfg.Kinds[r.Kind](r)
-	}
+	doc, err := f.document(r)
 	f.transformed(r.Kind, name, err)
-	if err != nil || doc == nil {
-		doc = Document{}
-	}
 	return Item{Kind: r.Kind, Name: name, Guard: guard, Doc: doc, Digest: doc.Digest()}
 }
 

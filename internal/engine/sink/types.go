@@ -111,11 +111,11 @@ type Source interface {
 	// is renamed.
 	Identity(ctx context.Context) (string, error)
 	// Position, Watch, Scan and Read work as those of record.Watcher and record.Reader, for the
-	// kinds of the Follower.
+	// kinds of the Follower. bytes is ReadRequest.Bytes.
 	Position(ctx context.Context) (record.Position, error)
 	Watch(ctx context.Context, from record.Position) (record.Stream, error)
 	Scan(ctx context.Context, kind string, from record.Cursor, limit int, notBefore record.Version) (record.Page, error)
-	Read(ctx context.Context, sels []record.Selector, notBefore record.Version) (record.Snapshot, error)
+	Read(ctx context.Context, sels []record.Selector, notBefore record.Version, bytes int) (record.Snapshot, error)
 }
 
 // Transform makes the document of a record.

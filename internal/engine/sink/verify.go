@@ -65,7 +65,7 @@ func (f *Follower) verifyRecords(ctx context.Context, kind string, r *Report) er
 			}
 		}
 		r.Records += int64(len(names))
-		if err := f.compare(ctx, kind, names, page.Records, r); err != nil {
+		if err := f.compare(ctx, kind, names, f.digests(nil, page.Records), r); err != nil {
 			return err
 		}
 	}
@@ -87,31 +87,27 @@ func (f *Follower) verifyEntries(ctx context.Context, kind string, r *Report) er
 			}
 		}
 		r.Entries += int64(len(names))
-		recs, err := f.records(ctx, kind, names)
+		there, err := f.present(ctx, kind, names)
 		if err != nil {
 			return err
 		}
-		there := map[string]bool{}
-		for _, rec := range recs {
-			name, _ := rec.Key.Name()
-			there[name] = true
-		}
 		// verifyRecords has compared those that exist.
-		if err := f.compare(ctx, kind, slices.DeleteFunc(names, func(n string) bool { return there[n] }), nil, r); err != nil {
+		if err := f.compare(ctx, kind, slices.DeleteFunc(names, func(n string) bool { _, ok := there[n]; return ok }), nil, r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// compare compares the named records, of which recs exist, and adds the differences to r.
-func (f *Follower) compare(ctx context.Context, kind string, names []string, recs []record.Record, r *Report) error {
+// compare compares the named records with the digests in want, which has the existing ones, and adds
+// the differences to r.
+func (f *Follower) compare(ctx context.Context, kind string, names []string, want map[string]Digest, r *Report) error {
 	for attempt := 1; len(names) > 0; attempt++ {
 		entries, err := f.sink.Lookup(ctx, kind, names)
 		if err != nil {
 			return err
 		}
-		found := f.differences(kind, names, recs, entries)
+		found := differences(kind, names, want, entries)
 		if len(found) == 0 {
 			return nil
 		}
@@ -128,24 +124,25 @@ func (f *Follower) compare(ctx context.Context, kind string, names []string, rec
 		for _, d := range found {
 			names = append(names, d.Name)
 		}
-		if recs, err = f.records(ctx, kind, names); err != nil {
+		if want, err = f.present(ctx, kind, names); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// records reads the named records as they are now.
-func (f *Follower) records(ctx context.Context, kind string, names []string) ([]record.Record, error) {
-	if len(names) == 0 {
-		return nil, nil
-	}
+// present returns the digests of the named records that exist now.
+func (f *Follower) present(ctx context.Context, kind string, names []string) (map[string]Digest, error) {
 	var sels []record.Selector
 	for _, name := range names {
 		sels = append(sels, record.Selector{Kind: kind, Key: record.StringKey(name)})
 	}
-	snap, err := f.source.Read(ctx, sels, f.position())
-	return snap.Records, err
+	out := map[string]Digest{}
+	err := f.read(ctx, sels, f.position(), func(_ []record.Selector, snap record.Snapshot) error {
+		out = f.digests(out, snap.Records)
+		return nil
+	})
+	return out, err
 }
 
 // position returns the version up to which the sink has the changes.
@@ -155,14 +152,8 @@ func (f *Follower) position() record.Version {
 	return f.state.Position.At
 }
 
-// differences compares records with their entries.
-func (f *Follower) differences(kind string, names []string, recs []record.Record, entries []Entry) (out []Difference) {
-	want := map[string]Digest{}
-	for _, rec := range recs {
-		if name, _ := rec.Key.Name(); rec.Doc != nil || rec.Err != nil {
-			want[name] = f.digest(rec)
-		}
-	}
+// differences compares the digests of records with their entries.
+func differences(kind string, names []string, want map[string]Digest, entries []Entry) (out []Difference) {
 	have := map[string]Digest{}
 	for _, e := range entries {
 		if !e.Dead {
@@ -184,14 +175,16 @@ func (f *Follower) differences(kind string, names []string, recs []record.Record
 	return out
 }
 
-// digest returns the digest of the document that item writes for a record.
-func (f *Follower) digest(rec record.Record) Digest {
-	doc, err := Document(nil), rec.Err
-	if err == nil {
-		doc, err = f.cfg.Kinds[rec.Kind](rec)
+// digests adds the digests of the documents that item writes for records to a map, which may be nil.
+func (f *Follower) digests(to map[string]Digest, recs []record.Record) map[string]Digest {
+	if to == nil {
+		to = map[string]Digest{}
 	}
-	if err != nil || doc == nil {
-		doc = Document{}
+	for _, rec := range recs {
+		if name, named := rec.Key.Name(); named && (rec.Doc != nil || rec.Err != nil) {
+			doc, _ := f.document(rec) // item counts the error
+			to[name] = doc.Digest()
+		}
 	}
-	return doc.Digest()
+	return to
 }

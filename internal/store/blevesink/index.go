@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -38,9 +39,15 @@ type Config struct {
 // Index is an open index. Its methods are safe for concurrent use, except those that write: one at a
 // time.
 type Index struct {
-	bleve bleve.Index
-	kinds map[string][]string
-	close func() error
+	bleve     bleve.Index
+	kinds     map[string][]string
+	folder    string
+	lock      *os.File
+	searching chan struct{} // has one element for each running search
+	close     func() error
+
+	mu     sync.Mutex
+	failed error // of the write after which the index must be opened again
 }
 
 var _ sink.Sink = (*Index)(nil)
@@ -100,41 +107,56 @@ func open(c Config) (*Index, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fields of the search index: %w", err)
 	}
+	if err := os.MkdirAll(filepath.Dir(c.Folder), 0o700); err != nil {
+		return nil, fmt.Errorf("make the search index: %w", err)
+	}
+	held, err := lock(c.Folder)
+	if err != nil {
+		return nil, err
+	}
+	var in bleve.Index
+	if err := recovered(func() (err error) { in, err = opened(c, schema, m); return err }); err != nil {
+		return nil, errors.Join(err, held.Close())
+	}
+	x := &Index{bleve: in, kinds: c.Kinds, folder: c.Folder, lock: held, searching: make(chan struct{}, searches)}
+	x.close = sync.OnceValue(func() error { // a second Close of bleve panics
+		defer analyzers.leave()
+		return recovered(in.Close)
+	})
+	return x, nil
+}
+
+// opened opens the index of bleve in a folder, or makes it anew.
+func opened(c Config, schema []byte, m mapping.IndexMapping) (bleve.Index, error) {
 	limits := map[string]any{"bolt_timeout": "1s"}
-	in, err := bleve.OpenUsing(c.Folder, maps.Clone(limits))
+	var in bleve.Index
+	err := recovered(func() (err error) { in, err = bleve.OpenUsing(c.Folder, maps.Clone(limits)); return err })
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return nil, fmt.Errorf("%s: %w", c.Folder, ErrInUse)
 	case err == nil:
 		have, err := in.GetInternal(keySchema)
 		if err == nil && string(have) == string(schema) {
-			return newIndex(in, c), nil
+			return in, nil
 		}
-		if err := in.Close(); err != nil {
+		if err := recovered(in.Close); err != nil {
 			return nil, fmt.Errorf("close the search index of other fields: %w", err)
 		}
+	case !damage(err):
+		return nil, fmt.Errorf("open the search index: %w", err)
 	}
-	if err := os.RemoveAll(c.Folder); err != nil {
+	if err := discard(c.Folder); err != nil {
 		return nil, fmt.Errorf("make the search index anew: %w", err)
 	}
-	if err := os.MkdirAll(filepath.Dir(c.Folder), 0o700); err != nil {
-		return nil, fmt.Errorf("make the search index: %w", err)
-	}
-	if in, err = bleve.NewUsing(c.Folder, m, scorch.Name, scorch.Name, limits); err != nil {
+	in, err = bleve.NewUsing(c.Folder, m, scorch.Name, scorch.Name, limits)
+	if err != nil {
 		return nil, fmt.Errorf("make the search index: %w", err)
 	}
 	// Without the schema, a killed process leaves an index that the next one makes anew.
 	if err := in.SetInternal(keySchema, schema); err != nil {
-		return nil, errors.Join(fmt.Errorf("make the search index: %w", err), in.Close())
+		return nil, errors.Join(fmt.Errorf("make the search index: %w", err), recovered(in.Close))
 	}
-	return newIndex(in, c), nil
-}
-
-func newIndex(in bleve.Index, c Config) *Index {
-	return &Index{bleve: in, kinds: c.Kinds, close: sync.OnceValue(func() error { // a second Close of bleve panics
-		defer analyzers.leave()
-		return in.Close()
-	})}
+	return in, nil
 }
 
 // analyzers runs the goroutines of the library that analyze documents. The library starts them when
@@ -204,19 +226,45 @@ func textFields(kinds map[string][]string) map[string]string {
 }
 
 // State returns the stored State.
-func (x *Index) State(context.Context) (st sink.State, err error) {
-	b, err := x.bleve.GetInternal(keyState)
-	if err != nil || b == nil {
-		return st, err
-	}
-	if err := json.Unmarshal(b, &st); err != nil {
-		return sink.State{}, fmt.Errorf("state of the search index: %w", err)
-	}
-	return st, nil
+func (x *Index) State(ctx context.Context) (st sink.State, err error) {
+	err = x.reading(ctx, func() error {
+		b, err := x.bleve.GetInternal(keyState)
+		if err != nil || b == nil {
+			return err
+		}
+		if err := json.Unmarshal(b, &st); err != nil {
+			return fmt.Errorf("state of the search index: %w", err)
+		}
+		return nil
+	})
+	return st, err
 }
 
 // Documents returns the number of documents, with tombstones.
-func (x *Index) Documents() (uint64, error) { return x.bleve.DocCount() }
+func (x *Index) Documents() (n uint64, err error) {
+	err = x.reading(context.Background(), func() (err error) { n, err = x.bleve.DocCount(); return err })
+	return n, err
+}
 
 // Close closes the index. Later calls of other methods fail.
-func (x *Index) Close() error { return x.close() }
+func (x *Index) Close() error {
+	return errors.Join(x.close(), x.unlock())
+}
+
+// Remove closes the index and deletes its folder.
+func (x *Index) Remove() error {
+	// A damaged index may fail to close. Its files go all the same.
+	err := errors.Join(x.close(), discard(x.folder))
+	if gone := os.Remove(x.lock.Name()); !errors.Is(gone, fs.ErrNotExist) {
+		err = errors.Join(err, gone)
+	}
+	return errors.Join(err, x.unlock())
+}
+
+// unlock lets others open the folder.
+func (x *Index) unlock() error {
+	if err := x.lock.Close(); !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil // an earlier call did it
+}

@@ -3,6 +3,7 @@ package blevesink
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/blevesearch/bleve/v2"
@@ -10,6 +11,7 @@ import (
 	"github.com/blevesearch/bleve/v2/analysis/token/lowercase"
 	"github.com/blevesearch/bleve/v2/analysis/tokenizer/unicode"
 	"github.com/blevesearch/bleve/v2/search/query"
+	index "github.com/blevesearch/bleve_index_api"
 
 	"dbcontroller.dev/record"
 )
@@ -20,8 +22,27 @@ const defaultLimit = 1000
 // analyzer makes words of texts, as the one called words does in documents.
 var analyzer = &analysis.DefaultAnalyzer{Tokenizer: unicode.NewUnicodeTokenizer(), TokenFilters: []analysis.TokenFilter{lowercase.NewLowerCaseFilter()}}
 
+const (
+	// searches is the number of searches that run at once. The others wait.
+	searches = 8
+	// mostWords bounds the words that the beginnings of a query stand for, in all fields together.
+	// The library reads each of them like a condition of its own, so memory grows with their number.
+	mostWords = 10_000
+)
+
 // Search returns the names of the records that meet a request.
 func (x *Index) Search(ctx context.Context, req record.SearchRequest) (page record.SearchPage, err error) {
+	select {
+	case x.searching <- struct{}{}:
+		defer func() { <-x.searching }()
+	case <-ctx.Done():
+		return page, context.Cause(ctx)
+	}
+	err = x.reading(ctx, func() (err error) { page, err = x.search(ctx, req); return err })
+	return page, err
+}
+
+func (x *Index) search(ctx context.Context, req record.SearchRequest) (page record.SearchPage, err error) {
 	fields, known := x.kinds[req.Kind]
 	if !known {
 		return page, unsupported(req.Kind, "the index does not have the kind")
@@ -40,6 +61,9 @@ func (x *Index) Search(ctx context.Context, req record.SearchRequest) (page reco
 	}
 	if req.Prefix != "" {
 		q.AddMust(inPrefix(req.Prefix))
+	}
+	if err := x.narrow(ctx, req.Terms, fields); err != nil {
+		return page, err
 	}
 	limit := req.Limit
 	if limit <= 0 {
@@ -94,22 +118,11 @@ func inPrefix(prefix string) query.Query {
 
 // condition returns the query of a term over the fields of its kind.
 func condition(kind string, term record.SearchTerm, fields []string) (query.Query, error) {
-	var in []string
-	for _, path := range fields {
-		if term.Field == "" || term.Field == path {
-			in = append(in, textField(path))
-		}
-	}
-	if term.Field == "" || term.Field == record.NameField {
-		in = append(in, fieldName)
-	}
+	in := fieldsOf(term, fields)
 	if len(in) == 0 {
 		return nil, unsupported(kind, fmt.Sprintf("the index does not have the field %s", term.Field))
 	}
-	var words []string
-	for _, token := range analyzer.Analyze([]byte(term.Text)) {
-		words = append(words, string(token.Term))
-	}
+	words := wordsOf(term.Text)
 	if len(words) == 0 {
 		return query.NewMatchNoneQuery(), nil
 	}
@@ -118,6 +131,75 @@ func condition(kind string, term record.SearchTerm, fields []string) (query.Quer
 		any = append(any, inField(field, words, term.Prefix))
 	}
 	return query.NewDisjunctionQuery(any), nil
+}
+
+// fieldsOf returns the fields in bleve that a term is about.
+func fieldsOf(term record.SearchTerm, fields []string) (in []string) {
+	for _, path := range fields {
+		if term.Field == "" || term.Field == path {
+			in = append(in, textField(path))
+		}
+	}
+	if term.Field == "" || term.Field == record.NameField {
+		in = append(in, fieldName)
+	}
+	return in
+}
+
+func wordsOf(text string) (words []string) {
+	for _, token := range analyzer.Analyze([]byte(text)) {
+		words = append(words, string(token.Term))
+	}
+	return words
+}
+
+// narrow refuses terms whose beginnings stand for too many words.
+func (x *Index) narrow(ctx context.Context, terms []record.SearchTerm, fields []string) error {
+	if !slices.ContainsFunc(terms, func(t record.SearchTerm) bool { return t.Prefix }) {
+		return nil
+	}
+	return x.read(func(r index.IndexReader) error {
+		left := mostWords
+		for _, term := range terms {
+			words := wordsOf(term.Text)
+			if !term.Prefix || len(words) == 0 {
+				continue
+			}
+			for _, field := range fieldsOf(term, fields) {
+				var err error
+				if left, err = count(ctx, r, field, words[len(words)-1], left); err != nil {
+					return err
+				}
+				if left < 0 {
+					return &record.SearchTooBroadError{Beginning: term.Text}
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// count subtracts the number of words of a field with a beginning from left. It stops below zero.
+func count(ctx context.Context, r index.IndexReader, field, beginning string, left int) (_ int, err error) {
+	dict, err := r.FieldDictPrefix(field, []byte(beginning))
+	if err != nil {
+		return left, err
+	}
+	defer func() {
+		if closed := dict.Close(); err == nil {
+			err = closed
+		}
+	}()
+	for ; left >= 0; left-- {
+		word, err := dict.Next()
+		if err != nil || word == nil {
+			return left, err
+		}
+		if ctx.Err() != nil {
+			return left, context.Cause(ctx)
+		}
+	}
+	return left, nil
 }
 
 // inField finds words next to each other in a field. With prefix the last one may go on.

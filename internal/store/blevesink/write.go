@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/blevesearch/bleve/v2"
-	"github.com/blevesearch/bleve/v2/search/query"
 	index "github.com/blevesearch/bleve_index_api"
 
 	"dbcontroller.dev/internal/engine/sink"
@@ -24,7 +22,11 @@ func idOf(kind, name string) string { return kind + separator + name }
 func textField(path string) string { return fieldTexts + strings.ReplaceAll(path, ".", "/") }
 
 // Write writes items over lower guards, and the state, in one batch.
-func (x *Index) Write(_ context.Context, items []sink.Item, state sink.State) error {
+func (x *Index) Write(ctx context.Context, items []sink.Item, state sink.State) error {
+	return x.writing(ctx, func() error { return x.write(items, state) })
+}
+
+func (x *Index) write(items []sink.Item, state sink.State) error {
 	stored, err := json.Marshal(state)
 	if err != nil {
 		return err
@@ -108,7 +110,7 @@ func decode(name string, stored []byte) (sink.Entry, error) {
 }
 
 // read calls do with a snapshot of the index.
-func (x *Index) read(do func(index.IndexReader) error) error {
+func (x *Index) read(do func(index.IndexReader) error) (err error) {
 	in, err := x.bleve.Advanced()
 	if err != nil {
 		return err
@@ -117,11 +119,17 @@ func (x *Index) read(do func(index.IndexReader) error) error {
 	if err != nil {
 		return err
 	}
-	err = do(r)
-	if closed := r.Close(); err == nil {
-		err = closed
-	}
-	return err
+	defer func() { // also after a panic
+		if closed := r.Close(); err == nil {
+			err = closed
+		}
+	}()
+	return do(r)
+}
+
+// readSafely is read for callers that only read.
+func (x *Index) readSafely(ctx context.Context, do func(index.IndexReader) error) error {
+	return x.reading(ctx, func() error { return x.read(do) })
 }
 
 // entryAt returns the entry of a document.
@@ -143,62 +151,100 @@ func entryAt(r index.IndexReader, id string) (e sink.Entry, there bool, err erro
 
 // Forget removes everything of lower generations.
 func (x *Index) Forget(ctx context.Context, before uint64) error {
-	q := query.NewTermRangeQuery("", generation(before))
-	q.SetField(fieldGeneration)
-	return x.remove(ctx, q, func(sink.Entry) bool { return true })
+	return x.writing(ctx, func() error {
+		return x.read(func(r index.IndexReader) (err error) {
+			limit := generation(before)
+			dict, err := r.FieldDictRange(fieldGeneration, nil, []byte(limit))
+			if err != nil {
+				return err
+			}
+			defer func() {
+				if closed := dict.Close(); err == nil {
+					err = closed
+				}
+			}()
+			for {
+				term, err := dict.Next()
+				if err != nil || term == nil || term.Term >= limit {
+					return err
+				}
+				if err := x.remove(ctx, r, fieldGeneration, term.Term, nil); err != nil {
+					return err
+				}
+			}
+		})
+	})
 }
 
 // Purge removes the tombstones with a lower guard.
 func (x *Index) Purge(ctx context.Context, before record.Guard) error {
-	var dead []query.Query
-	for kind := range x.kinds {
-		dead = append(dead, termQuery(fieldDead, kind))
-	}
-	return x.remove(ctx, query.NewDisjunctionQuery(dead), func(e sink.Entry) bool { return e.Guard.Compare(before) < 0 })
+	return x.writing(ctx, func() error {
+		return x.read(func(r index.IndexReader) error {
+			for kind := range x.kinds {
+				err := x.remove(ctx, r, fieldDead, kind, func(e sink.Entry) bool { return e.Guard.Compare(before) < 0 })
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
 }
 
-// remove removes those documents that a query finds and gone selects.
-func (x *Index) remove(ctx context.Context, q query.Query, gone func(sink.Entry) bool) error {
-	const page = 1000
-	for after := ""; ; {
-		req := bleve.NewSearchRequestOptions(q, page, 0, false)
-		req.SortBy([]string{"_id"})
-		req.Fields = []string{fieldEntry}
-		req.Score = "none"
-		if after != "" {
-			req.SetSearchAfter([]string{after})
+// removeTogether is the number of documents that one batch removes.
+const removeTogether = 1000
+
+// remove removes the documents with a text in a field that gone selects; nil selects all. It goes
+// once through the snapshot of r, which has the removed documents until the end.
+func (x *Index) remove(ctx context.Context, r index.IndexReader, field, text string, gone func(sink.Entry) bool) (err error) {
+	docs, err := r.TermFieldReader(ctx, []byte(text), field, false, false, false)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closed := docs.Close(); err == nil {
+			err = closed
 		}
-		found, err := x.bleve.SearchInContext(ctx, req)
+	}()
+	batch, n := x.bleve.NewBatch(), 0
+	for {
+		doc, err := docs.Next(nil)
 		if err != nil {
 			return err
 		}
-		batch := x.bleve.NewBatch()
-		for _, hit := range found.Hits {
-			after = hit.ID
-			stored, _ := hit.Fields[fieldEntry].(string)
-			_, name, _ := strings.Cut(hit.ID, separator)
-			e, err := decode(name, []byte(stored))
-			if err != nil {
-				return err
-			}
-			if gone(e) {
-				batch.Delete(hit.ID)
-			}
-		}
-		if batch.Size() > 0 {
+		if n > 0 && (doc == nil || n == removeTogether) {
 			if err := x.bleve.Batch(batch); err != nil {
 				return err
 			}
+			batch, n = x.bleve.NewBatch(), 0
 		}
-		if len(found.Hits) < page {
+		if doc == nil {
 			return nil
 		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		id, err := r.ExternalID(doc.ID)
+		if err != nil {
+			return err
+		}
+		if gone != nil {
+			e, there, err := entryAt(r, id)
+			if err != nil {
+				return err
+			}
+			if !there || !gone(e) {
+				continue
+			}
+		}
+		batch.Delete(id)
+		n++
 	}
 }
 
 // Entries returns the entries of a kind in name order.
 func (x *Index) Entries(ctx context.Context, kind, after string, limit int) (out []sink.Entry, err error) {
-	err = x.read(func(r index.IndexReader) (err error) {
+	err = x.readSafely(ctx, func(r index.IndexReader) (err error) {
 		// The dictionary of ids is in their order. It also has ids of removed documents.
 		from := idOf(kind, after)
 		dict, err := r.FieldDictRange("_id", []byte(from), []byte(kind+"\x01"))
@@ -235,8 +281,8 @@ func (x *Index) Entries(ctx context.Context, kind, after string, limit int) (out
 }
 
 // Lookup returns the entries of the named records.
-func (x *Index) Lookup(_ context.Context, kind string, names []string) (out []sink.Entry, err error) {
-	err = x.read(func(r index.IndexReader) error {
+func (x *Index) Lookup(ctx context.Context, kind string, names []string) (out []sink.Entry, err error) {
+	err = x.readSafely(ctx, func(r index.IndexReader) error {
 		for _, name := range names {
 			e, there, err := entryAt(r, idOf(kind, name))
 			if err != nil {

@@ -44,8 +44,8 @@ func (d Direct) Scan(ctx context.Context, kind string, from record.Cursor, limit
 }
 
 // Read reads records.
-func (d Direct) Read(ctx context.Context, sels []record.Selector, notBefore record.Version) (record.Snapshot, error) {
-	return d.Store.Read(ctx, record.ReadRequest{Tokens: d.Tokens, Select: sels, NotBefore: notBefore})
+func (d Direct) Read(ctx context.Context, sels []record.Selector, notBefore record.Version, bytes int) (record.Snapshot, error) {
+	return d.Store.Read(ctx, record.ReadRequest{Tokens: d.Tokens, Select: sels, NotBefore: notBefore, Bytes: bytes})
 }
 
 // World is a namespace in memory with the kinds of a suite.

@@ -19,6 +19,7 @@ import (
 	"dbcontroller.dev/internal/engine/sink"
 	"dbcontroller.dev/internal/program/databases"
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/transform"
 	"dbcontroller.dev/upgradestate"
 	"dbcontroller.dev/vrunner"
 )
@@ -63,7 +64,7 @@ func (a *App) newSearch(set *databases.Set, deployments *deployment.Store) *sear
 			d := declared[kind]
 			x.fields[kind] = d.Fields
 			x.revision += kind + "=" + d.Revision + ";"
-			if follow.Kinds[kind] = d.Transform; d.Transform == nil {
+			if follow.Kinds[kind] = isolated(d.Transform); d.Transform == nil {
 				follow.Kinds[kind] = sink.Fields(d.Fields...)
 			}
 		}
@@ -73,6 +74,15 @@ func (a *App) newSearch(set *databases.Set, deployments *deployment.Store) *sear
 		s.indexes[db.Version] = x
 	}
 	return s
+}
+
+// isolated returns a transform whose panics are errors, and whose errors have no values of the record.
+// One bad record must not end the server, and operators may read logs but not the data.
+func isolated(document sink.Transform) sink.Transform {
+	return func(r record.Record) (sink.Document, error) {
+		doc, err := transform.Isolated(func() (sink.Document, error) { return document(r) })
+		return doc, transform.Conceal(err, transform.Group{Records: []record.Record{r}})
+	}
 }
 
 // checkSearch refuses what no index can be made of.
@@ -147,7 +157,13 @@ func (s *search) drop(d upgradestate.Deployment, version, folder string) {
 	if _, err := os.Lstat(path); err != nil || !upgradestate.Retired(d, version) {
 		return
 	}
-	if err := os.RemoveAll(path); err != nil {
+	x := s.indexes[version]
+	// The engine knows which files are its own.
+	index, err := s.engine(path, x.fields, x.revision)
+	if err == nil {
+		err = index.Remove()
+	}
+	if err != nil {
 		s.log.Warn("search index of a retired version is not deleted: delete its folder", zap.String("version", version), zap.Error(err))
 		return
 	}
@@ -210,6 +226,9 @@ type searchIndex struct {
 	follower *sink.Follower // of index
 	news     chan struct{}  // closed and replaced when index changes
 	fresh    bool           // it was up to date when last looked at
+	end      func()         // ends the present use of index
+	suspect  bool           // index could not be read
+	anew     bool           // index is deleted when its use ends
 }
 
 var _ vrunner.Searcher = (*searchIndex)(nil)
@@ -225,27 +244,28 @@ func (x *searchIndex) start(ctx context.Context, id, folder string, engine sink.
 	return &searchWork{id: id, stop: func() { cancel(); <-done }}
 }
 
-// retryIndex is the pause after an index could not be opened.
-const retryIndex = time.Second
+const (
+	// retryIndex is the pause after an index could not be opened, or had to be closed.
+	retryIndex = time.Second
+	// damagedFor is how long an index that seemed damaged is watched. If it seems so again, it begins
+	// anew.
+	damagedFor = time.Hour
+)
 
 func (x *searchIndex) work(ctx context.Context, folder string, engine sink.Engine) {
-	said := ""
+	said, damaged := "", time.Time{}
 	for ctx.Err() == nil {
 		index, err := engine(folder, x.fields, x.revision)
 		if err == nil {
-			f := sink.New(x.source, index, x.follow)
-			x.set(index, f)
-			_ = f.Run(ctx) // it ends with ctx only
-			x.set(nil, nil)
-			if err := index.Close(); err != nil {
-				x.log.Warn("search index is not closed", zap.Error(err))
-			}
+			err = x.use(ctx, index, sink.New(x.source, index, x.follow), &damaged)
+		}
+		if ctx.Err() != nil {
 			return
 		}
 		// Another process may end, or an operator make room.
-		if err.Error() != said {
-			said = err.Error()
-			x.log.Warn("search index cannot be opened; tried again", zap.Error(err))
+		if text := fmt.Sprint(err); text != said {
+			said = text
+			x.log.Warn("search index is not in use; opened again", zap.Error(err))
 		}
 		select {
 		case <-ctx.Done():
@@ -254,12 +274,75 @@ func (x *searchIndex) work(ctx context.Context, folder string, engine sink.Engin
 	}
 }
 
-func (x *searchIndex) set(index sink.Index, f *sink.Follower) {
+// use follows the namespace into an open index by f, until ctx ends or the index fails, and closes
+// the index. It deletes an index that seemed damaged at the time in damaged, and now again.
+func (x *searchIndex) use(ctx context.Context, index sink.Index, f *sink.Follower, damaged *time.Time) error {
+	using, cancel := context.WithCancel(ctx)
+	defer cancel()
+	x.set(index, f, cancel)
+	err := f.Run(using)
+	anew := x.unset()
+	if errors.Is(err, sink.ErrDamaged) {
+		anew = anew || !damaged.IsZero() && time.Since(*damaged) < damagedFor
+		*damaged = time.Now()
+	}
+	end := index.Close
+	if anew {
+		x.log.Warn("search index begins anew", zap.Error(err))
+		end, *damaged = index.Remove, time.Time{}
+	}
+	if closed := end(); closed != nil {
+		x.log.Warn("search index is not closed", zap.Error(closed))
+	}
+	return err
+}
+
+func (x *searchIndex) set(index sink.Index, f *sink.Follower, end func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.index, x.follower, x.fresh = index, f, false
+	x.index, x.follower, x.end, x.fresh, x.suspect, x.anew = index, f, end, false, false, false
 	close(x.news)
 	x.news = make(chan struct{})
+}
+
+// unset ends the use of the index. It reports whether the index is to be deleted.
+func (x *searchIndex) unset() (anew bool) {
+	x.mu.Lock()
+	anew = x.anew
+	x.mu.Unlock()
+	x.set(nil, nil, nil)
+	return anew
+}
+
+// doubt notes an error of the index in use that means that it cannot be read.
+func (x *searchIndex) doubt(index sink.Index, err error) {
+	if !errors.Is(err, sink.ErrUnread) {
+		return
+	}
+	x.mu.Lock()
+	first := x.index == index && !x.suspect
+	x.suspect = x.suspect || first
+	x.mu.Unlock()
+	if first {
+		x.log.Warn("search index cannot be read: rebuild it", zap.Error(err))
+	}
+}
+
+// rebuild makes the index read all records again. An index that could not be read begins anew. Any
+// other one stays in use.
+func (x *searchIndex) rebuild() {
+	x.mu.Lock()
+	f, end := x.follower, x.end
+	x.anew = x.suspect
+	anew := x.anew
+	x.mu.Unlock()
+	switch {
+	case f == nil: // it closed just now
+	case anew:
+		end()
+	default:
+		f.Rebuild()
+	}
 }
 
 // now returns the open index, or nil.
@@ -315,6 +398,15 @@ func (x *searchIndex) Search(ctx context.Context, req record.SearchRequest, sinc
 		if now, _, _ := x.now(); now != index {
 			continue // it was closed meanwhile, and another one follows
 		}
+		if errors.Is(err, sink.ErrReopen) {
+			select {
+			case <-news: // it is closed
+				continue
+			case <-ctx.Done():
+				return record.SearchPage{}, context.Cause(ctx)
+			}
+		}
+		x.doubt(index, err)
 		return page, err
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/zap"
 
 	"dbcontroller.dev/config"
@@ -33,6 +34,98 @@ func (fakeIndex) Search(_ context.Context, req record.SearchRequest) (record.Sea
 
 func (fakeIndex) Documents() (uint64, error) { return 3, nil }
 func (fakeIndex) Close() error               { return nil }
+func (fakeIndex) Remove() error              { return nil }
+
+// failing is an index whose calls fail, and that notes how its use ends.
+type failing struct {
+	fakeIndex
+	write, search error
+	ended         *[]string
+}
+
+func (x failing) Write(ctx context.Context, items []sink.Item, st sink.State) error {
+	if x.write != nil {
+		return x.write
+	}
+	return x.fakeIndex.Write(ctx, items, st)
+}
+
+func (x failing) Search(context.Context, record.SearchRequest) (record.SearchPage, error) {
+	return record.SearchPage{}, x.search
+}
+
+func (x failing) Close() error  { *x.ended = append(*x.ended, "closed"); return nil }
+func (x failing) Remove() error { *x.ended = append(*x.ended, "removed"); return nil }
+
+// TestFailedIndex: the use of an index ends when a write has failed, so that it is opened again. If it
+// seems damaged again, it is deleted.
+func TestFailedIndex(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		err  error
+		want []string
+	}{
+		{sink.ErrReopen, []string{"closed", "closed", "closed"}},
+		{sink.ErrDamaged, []string{"closed", "removed", "closed"}},
+	} {
+		_, x, _, w := searchOf(t)
+		var ended []string
+		var damaged time.Time
+		for range 3 {
+			index := failing{fakeIndex{sinktest.NewMemory()}, tc.err, nil, &ended}
+			if err := x.use(t.Context(), index, sink.New(w.Source, index, sinktest.Config()), &damaged); !errors.Is(err, tc.err) {
+				t.Errorf("%v: %v", tc.err, err)
+			}
+			if index, f, _ := x.now(); index != nil || f != nil {
+				t.Error("it is still in use")
+			}
+		}
+		if diff := cmp.Diff(tc.want, ended); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", tc.err, diff)
+		}
+	}
+}
+
+// TestRebuildUnread: a rebuild deletes an index that could not be read.
+func TestRebuildUnread(t *testing.T) {
+	t.Parallel()
+	_, x, _, w := searchOf(t)
+	var ended []string
+	index := failing{fakeIndex{sinktest.NewMemory()}, nil, sink.ErrUnread, &ended}
+	used := make(chan error, 1)
+	go func() {
+		var damaged time.Time
+		used <- x.use(t.Context(), index, sink.New(w.Source, index, sinktest.Config()), &damaged)
+	}()
+	if _, err := x.Search(t.Context(), record.SearchRequest{Kind: "items"}, time.Time{}); !errors.Is(err, sink.ErrUnread) {
+		t.Fatal(err)
+	}
+	x.rebuild()
+	<-used
+	if diff := cmp.Diff([]string{"removed"}, ended); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestIsolated: a panic of the service's code is an error without values of the record.
+func TestIsolated(t *testing.T) {
+	t.Parallel()
+	raw, err := bson.Marshal(bson.M{"_id": "a", "text": "hunter2secret"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, document := range map[string]sink.Transform{
+		"a panic": func(r record.Record) (sink.Document, error) { panic("bad: " + r.Doc.Lookup("text").StringValue()) },
+		"an error": func(r record.Record) (sink.Document, error) {
+			return nil, errors.New("bad: " + r.Doc.Lookup("text").StringValue())
+		},
+	} {
+		_, err := isolated(document)(record.Record{Kind: "items", Key: record.StringKey("a"), Doc: raw})
+		if err == nil || !strings.Contains(err.Error(), "bad") || strings.Contains(err.Error(), "hunter2secret") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
 
 // searchOf has the index of v2 over a namespace in memory. It is closed.
 func searchOf(t *testing.T) (*search, *searchIndex, *sink.Follower, *sinktest.World) {
@@ -53,12 +146,24 @@ func upgrading(id string, ready bool) upgradestate.Deployment {
 	return d
 }
 
+// folderIndex is an index in a folder.
+type folderIndex struct {
+	fakeIndex
+	folder string
+}
+
+func (x folderIndex) Remove() error { return os.RemoveAll(x.folder) }
+
 // TestDropsRetiredIndex: the index of a version stays until the version is retired, and no other one
 // goes with it.
 func TestDropsRetiredIndex(t *testing.T) {
 	t.Parallel()
 	s, _, _, _ := searchOf(t)
+	s.indexes["v1"] = &searchIndex{version: "v1"}
 	folder := t.TempDir()
+	s.engine = func(folder string, _ map[string][]string, _ string) (sink.Index, error) {
+		return folderIndex{folder: folder}, nil
+	}
 	for _, version := range []string{"v1", "v2"} {
 		if err := os.MkdirAll(filepath.Join(folder, version, "store"), 0o700); err != nil {
 			t.Fatal(err)
@@ -100,7 +205,7 @@ func TestPrepares(t *testing.T) {
 		}
 	}
 	expect("a closed index", waits)
-	x.set(fakeIndex{}, f)
+	x.set(fakeIndex{}, f, nil)
 	expect("an index that does not follow", waits)
 	s.note(upgrading("a", false))
 	expect("shards are not ready", waits)
@@ -117,7 +222,7 @@ func TestPrepares(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("up to date", nil)
-	x.set(nil, nil)
+	x.set(nil, nil, nil)
 	expect("closed again", waits)
 }
 
@@ -139,7 +244,7 @@ func TestSearchWaits(t *testing.T) {
 		}
 		found <- err
 	}()
-	x.set(fakeIndex{}, f)
+	x.set(fakeIndex{}, f, nil)
 	soon, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := x.Search(soon, req, time.Time{}); !errors.Is(err, context.DeadlineExceeded) {
@@ -186,7 +291,7 @@ func TestSearchPages(t *testing.T) {
 	ask("GET", "/search", http.StatusOK, `"lagSeconds":null,"documents":0`)
 	ask("POST", "/search/rebuild?version=v2", http.StatusConflict, "is not open")
 	ask("POST", "/search/rebuild?version=v1", http.StatusBadRequest, `version="v1" has no search index here, want one of [v2]`)
-	x.set(fakeIndex{}, f)
+	x.set(fakeIndex{}, f, nil)
 	defer sinktest.Run(t, f)()
 	if err := f.Wait(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)

@@ -89,6 +89,8 @@ func (s *search) verify(w http.ResponseWriter, r *http.Request) {
 	}
 	report, err := f.Verify(r.Context())
 	if err != nil {
+		index, _, _ := s.indexes[version].now()
+		s.indexes[version].doubt(index, err)
 		http.Error(w, "the comparison has failed: "+err.Error(), http.StatusServiceUnavailable)
 		return
 	}
@@ -99,13 +101,13 @@ func (s *search) verify(w http.ResponseWriter, r *http.Request) {
 	answer(w, map[string]any{"version": version, "records": report.Records, "entries": report.Entries, "different": report.Found, "first": different})
 }
 
-// rebuild makes an index read all records again. It stays in use meanwhile.
+// rebuild makes an index read all records again.
 func (s *search) rebuild(w http.ResponseWriter, r *http.Request) {
 	version, f := s.open(w, r)
 	if f == nil {
 		return
 	}
-	f.Rebuild()
+	s.indexes[version].rebuild()
 	answer(w, map[string]any{"version": version, "rebuilding": true})
 }
 

@@ -97,13 +97,13 @@ func (s *searchSource) Scan(ctx context.Context, kind string, from record.Cursor
 }
 
 // Read reads records at one snapshot.
-func (s *searchSource) Read(ctx context.Context, sels []record.Selector, notBefore record.Version) (snap record.Snapshot, err error) {
+func (s *searchSource) Read(ctx context.Context, sels []record.Selector, notBefore record.Version, bytes int) (snap record.Snapshot, err error) {
 	kinds := map[string]bool{}
 	for _, sel := range sels {
 		kinds[sel.Kind] = true
 	}
 	err = s.read(ctx, slices.Collect(maps.Keys(kinds)), func(toks record.Tokens) (err error) {
-		snap, err = s.db.Read(ctx, record.ReadRequest{Tokens: toks, Select: sels, NotBefore: notBefore})
+		snap, err = s.db.Read(ctx, record.ReadRequest{Tokens: toks, Select: sels, NotBefore: notBefore, Bytes: bytes})
 		return err
 	})
 	return snap, err

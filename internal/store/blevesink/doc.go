@@ -9,8 +9,12 @@
 // # Guarantees
 //
 // One process at a time has a folder open; Open refuses a second one with ErrInUse. The index is
-// derived data. Open therefore replaces a damaged index, and one of other fields, by an empty one,
-// which the sink's Follower fills again.
+// derived data. Open therefore replaces an index that it cannot read, and one of other fields, by an
+// empty one, which the sink's Follower fills again. It deletes no folder with files of others.
+//
+// After a write that failed, the index refuses everything until it is opened again. A panic of the
+// library in a call of this package is an error. The library recovers its own goroutines, which store
+// and merge. After such a panic, a write may wait for ever.
 //
 // The index holds the texts of records in the clear. It has the file mode 0700, and nothing else
 // protects it.

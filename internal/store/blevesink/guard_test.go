@@ -1,12 +1,14 @@
 package blevesink
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/blevesearch/bleve/v2"
 
@@ -180,18 +182,14 @@ func TestSearchesAtOnce(t *testing.T) {
 	for range searches {
 		x.searching <- struct{}{}
 	}
-	ended := make(chan error, 1)
-	go func() {
-		_, err := x.Search(t.Context(), record.SearchRequest{Kind: "items"})
-		ended <- err
-	}()
-	select {
-	case err := <-ended:
+	req := record.SearchRequest{Kind: "items"}
+	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := x.Search(soon, req); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("it did not wait: %v", err)
-	default:
 	}
 	<-x.searching
-	if err := <-ended; err != nil {
+	if _, err := x.Search(t.Context(), req); err != nil {
 		t.Error(err)
 	}
 }

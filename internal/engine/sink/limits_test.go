@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -72,5 +73,15 @@ func TestCutsTexts(t *testing.T) {
 	item := f.item(record.Record{Kind: "items", Key: record.StringKey("n")}, record.Guard{})
 	if len(item.Doc["text"][0]) != textBytes || item.Digest != item.Doc.Digest() {
 		t.Errorf("%d bytes of text", len(item.Doc["text"][0]))
+	}
+}
+
+// TestUnreadableRecord: the error of a record that cannot be read has no values of it.
+func TestUnreadableRecord(t *testing.T) {
+	t.Parallel()
+	cause := errors.New(`cannot decode "hunter2secret"`)
+	doc, err := New(nil, nil, Config{}).document(record.Record{Kind: "items", Key: record.StringKey("n"), Err: cause})
+	if !errors.Is(err, cause) || strings.Contains(err.Error(), "hunter2") || len(doc) > 0 || doc == nil {
+		t.Errorf("%v %v", doc, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -105,6 +106,31 @@ func TestRebuildUnread(t *testing.T) {
 	if diff := cmp.Diff([]string{"removed"}, ended); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+}
+
+// TestVerifyOfAClosedIndex: a comparison ends when the use of its index ends.
+func TestVerifyOfAClosedIndex(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, x, f, _ := searchOf(t)
+		x.set(fakeIndex{}, f, nil)
+		res, ended := httptest.NewRecorder(), make(chan struct{})
+		go func() {
+			defer close(ended)
+			s.verify(res, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/search/verify?version=v2", nil))
+		}()
+		synctest.Wait() // it waits for f, which does not follow
+		x.set(nil, nil, nil)
+		synctest.Wait()
+		select {
+		case <-ended:
+		default:
+			t.Fatal("it still waits")
+		}
+		if res.Code != http.StatusServiceUnavailable || !strings.Contains(res.Body.String(), "was closed meanwhile") {
+			t.Errorf("%d %s", res.Code, res.Body)
+		}
+	})
 }
 
 // TestIsolated: a panic of the service's code is an error without values of the record.

@@ -1,7 +1,9 @@
 package app
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -67,29 +69,41 @@ func (s *search) show(w http.ResponseWriter, _ *http.Request) {
 	answer(w, map[string]any{"indexes": all})
 }
 
-// open returns the open index that a request names, or answers why there is none.
-func (s *search) open(w http.ResponseWriter, r *http.Request) (version string, f *sink.Follower) {
+// open returns the index that a request names with its Follower, or answers why there is none. closed
+// is closed when the use of the index ends.
+func (s *search) open(w http.ResponseWriter, r *http.Request) (version string, index sink.Index, f *sink.Follower, closed <-chan struct{}) {
 	version = r.URL.Query().Get("version")
 	x := s.indexes[version]
 	if x == nil {
 		http.Error(w, fmt.Sprintf("version=%q has no search index here, want one of %v", version, slices.Sorted(maps.Keys(s.indexes))), http.StatusBadRequest)
-		return version, nil
+		return version, nil, nil, nil
 	}
-	if _, f, _ = x.now(); f == nil {
+	if index, f, closed = x.now(); f == nil {
 		http.Error(w, "the search index of "+version+" is not open: the version has no data yet, or see the log", http.StatusConflict)
 	}
-	return version, f
+	return version, index, f, closed
 }
+
+// errClosed ends a comparison when the use of its index ends.
+var errClosed = errors.New("the index was closed meanwhile: see the log")
 
 // verify compares an index with all records, and answers with the result.
 func (s *search) verify(w http.ResponseWriter, r *http.Request) {
-	version, f := s.open(w, r)
+	version, index, f, closed := s.open(w, r)
 	if f == nil {
 		return
 	}
-	report, err := f.Verify(r.Context())
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-closed:
+			cancel(errClosed)
+		case <-ctx.Done():
+		}
+	}()
+	report, err := f.Verify(ctx)
 	if err != nil {
-		index, _, _ := s.indexes[version].now()
 		s.indexes[version].doubt(index, err)
 		http.Error(w, "the comparison has failed: "+err.Error(), http.StatusServiceUnavailable)
 		return
@@ -103,7 +117,7 @@ func (s *search) verify(w http.ResponseWriter, r *http.Request) {
 
 // rebuild makes an index read all records again.
 func (s *search) rebuild(w http.ResponseWriter, r *http.Request) {
-	version, f := s.open(w, r)
+	version, _, f, _ := s.open(w, r)
 	if f == nil {
 		return
 	}

@@ -15,7 +15,8 @@ import (
 	"dbcontroller.dev/upgradestate"
 )
 
-// errStopping ends long calls when the controller stops. The caller should call another controller.
+// errStopping ends long calls when the controller stops, or when another Service answers for its deployment
+// in the same process. The caller should call another controller.
 var errStopping = errors.New("this controller is stopping: retry")
 
 // FullError reports that a limit is reached, and how to go on.

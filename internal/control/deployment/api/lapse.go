@@ -116,6 +116,8 @@ func (v *Service) lapse(ctx context.Context, s *deployment.Store, id string, lea
 	select {
 	case <-v.stopping: // a stopping controller breaks calls itself: its clients move on
 		return
+	case <-replaced(ctx): // this Service would not notice the client's next call
+		return
 	case <-timer.C:
 	}
 	if alive() || !v.holds(ctx, s.Name()+"/"+id, lease) {

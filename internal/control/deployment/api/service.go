@@ -246,12 +246,15 @@ func (v *Service) await(ctx context.Context, s *deployment.Store, revision int64
 	return d, nil
 }
 
-// untilStopped returns a context that ends with errStopping when the controller stops.
+// untilStopped returns a context that ends with errStopping when the controller stops, or when Several
+// replaces this Service.
 func (v *Service) untilStopped(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
 		select {
 		case <-v.stopping:
+			cancel(errStopping)
+		case <-replaced(ctx):
 			cancel(errStopping)
 		case <-ctx.Done():
 		}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"sync"
@@ -12,44 +13,74 @@ import (
 // concurrently. Requests must name a deployment unless there is one alone.
 type Several struct {
 	mu     sync.Mutex
-	first  *Service
-	byName map[string]*Service
+	first  string // name of the first deployment
+	byName map[string]answering
+}
+
+// answering is a Service that answers for its deployment until replaced is closed.
+type answering struct {
+	*Service
+	replaced chan struct{}
 }
 
 // NewSeveral returns a Several that answers with the given Services until Set replaces one.
 func NewSeveral(services ...*Service) *Several {
-	v := &Several{first: services[0], byName: map[string]*Service{}}
+	v := &Several{first: services[0].own.Name(), byName: map[string]answering{}}
 	for _, s := range services {
-		v.byName[s.own.Name()] = s
+		v.byName[s.own.Name()] = answering{s, make(chan struct{})}
 	}
 	return v
 }
 
-// Set makes later calls about the deployment of s go to s. The deployment must be one of NewSeveral.
+// Set makes later calls about the deployment of s go to s. The deployment must be one of NewSeveral. Long
+// calls to the replaced Service end with STOPPING, so that their callers come to s. Otherwise a watch
+// would show for ever what the replaced Service knows. That Service may return by another Set.
 func (v *Several) Set(s *Service) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.byName[s.own.Name()] = s
+	name := s.own.Name()
+	close(v.byName[name].replaced)
+	v.byName[name] = answering{s, make(chan struct{})}
 }
 
 // any returns a Service for calls that are about no deployment of this process.
 func (v *Several) any() *Service {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.byName[v.first.own.Name()]
+	return v.byName[v.first].Service
 }
 
 // of returns the Service of a deployment. Any Service answers about those of other processes.
 func (v *Several) of(name string) (*Service, error) {
+	a, err := v.find(name)
+	return a.Service, err
+}
+
+// long is of for a call that can last. The Service ends the call when Set replaces it.
+func (v *Several) long(ctx context.Context, name string) (context.Context, *Service, error) {
+	a, err := v.find(name)
+	return context.WithValue(ctx, replacedKey{}, a.replaced), a.Service, err
+}
+
+func (v *Several) find(name string) (answering, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if s := v.byName[name]; s != nil {
-		return s, nil
+	if a, ok := v.byName[name]; ok {
+		return a, nil
 	}
 	if name == "" && len(v.byName) > 1 {
-		return nil, invalid("name", name, fmt.Sprintf("services/{service}/deployments/{region}, because this controller has %d deployments ('dbcontroller list' shows them)", len(v.byName)))
+		return answering{}, invalid("name", name, fmt.Sprintf("services/{service}/deployments/{region}, because this controller has %d deployments ('dbcontroller list' shows them)", len(v.byName)))
 	}
-	return v.byName[v.first.own.Name()], nil
+	return v.byName[v.first], nil
+}
+
+type replacedKey struct{}
+
+// replaced returns a channel that is closed when another Service takes the place of the one that got a
+// call. It is nil for a Service that is alone. Cancelling ctx itself would look as if the caller had gone.
+func replaced(ctx context.Context) <-chan struct{} {
+	c, _ := ctx.Value(replacedKey{}).(chan struct{})
+	return c
 }
 
 // NewHandlerOf is NewHandler for several deployments.

@@ -16,7 +16,7 @@ var _ dbcontrollerv1connect.DeploymentServiceHandler = (*Several)(nil)
 
 // GetDeployment implements the API.
 func (v *Several) GetDeployment(ctx context.Context, req *connect.Request[pb.GetDeploymentRequest]) (*connect.Response[pb.Deployment], error) {
-	s, err := v.of(req.Msg.Name)
+	ctx, s, err := v.long(ctx, req.Msg.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func (v *Several) Plan(ctx context.Context, req *connect.Request[pb.PlanRequest]
 
 // StreamPlan implements the API.
 func (v *Several) StreamPlan(ctx context.Context, req *connect.Request[pb.PlanRequest], stream *connect.ServerStream[pb.PlanResponse]) error {
-	s, err := v.of(req.Msg.Name)
+	ctx, s, err := v.long(ctx, req.Msg.Name)
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (v *Several) StreamPlan(ctx context.Context, req *connect.Request[pb.PlanRe
 
 // Rehearse implements the API.
 func (v *Several) Rehearse(ctx context.Context, req *connect.Request[pb.RehearseRequest], stream *connect.ServerStream[pb.RehearseResponse]) error {
-	s, err := v.of(req.Msg.Name)
+	ctx, s, err := v.long(ctx, req.Msg.Name)
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (v *Several) Complete(ctx context.Context, req *connect.Request[pb.Complete
 
 // EstimateLoss implements the API.
 func (v *Several) EstimateLoss(ctx context.Context, req *connect.Request[pb.EstimateLossRequest], stream *connect.ServerStream[pb.EstimateLossResponse]) error {
-	s, err := v.of(req.Msg.Name)
+	ctx, s, err := v.long(ctx, req.Msg.Name)
 	if err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (v *Several) CancelUpdate(ctx context.Context, req *connect.Request[pb.Canc
 
 // WatchDeployment implements the API.
 func (v *Several) WatchDeployment(ctx context.Context, req *connect.Request[pb.WatchDeploymentRequest], stream *connect.ServerStream[pb.Deployment]) error {
-	s, err := v.of(req.Msg.Name)
+	ctx, s, err := v.long(ctx, req.Msg.Name)
 	if err != nil {
 		return err
 	}
@@ -228,7 +228,7 @@ func (v *Several) WaiveKind(ctx context.Context, req *connect.Request[pb.WaiveKi
 
 // Verify implements the API.
 func (v *Several) Verify(ctx context.Context, req *connect.Request[pb.VerifyRequest], stream *connect.ServerStream[pb.VerifyResponse]) error {
-	s, err := v.of(req.Msg.Name)
+	ctx, s, err := v.long(ctx, req.Msg.Name)
 	if err != nil {
 		return err
 	}
@@ -303,7 +303,7 @@ func (v *Several) AckHold(ctx context.Context, req *connect.Request[pb.AckHoldRe
 
 // GetLocation implements the API.
 func (v *Several) GetLocation(ctx context.Context, req *connect.Request[pb.GetLocationRequest]) (*connect.Response[pb.Location], error) {
-	s, err := v.of(req.Msg.Name)
+	ctx, s, err := v.long(ctx, req.Msg.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -113,6 +113,9 @@ type DB struct {
 	// Renew returns the endpoint with the current contents of the files that it names with
 	// $(file:). Nil: it names none.
 	Renew func(read FileReader) (string, error) `json:"-"`
+	// Certificates is a digest of the certificates and keys whose files the endpoint names. Two logins
+	// with equal endpoints can differ in it alone. Only WatchLogin and Renewed set it. "": no such files.
+	Certificates string `json:"-"`
 }
 
 // Kind is one fixed-name kind, and the lens that transforms it between two versions. The lens may

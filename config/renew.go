@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/url"
@@ -53,6 +54,7 @@ func (d DB) loginFiles() (files []watchedfile.File) {
 func (d DB) renewed(texts [][]byte) (*DB, error) {
 	// The endpoint names no files, so at most a certificate has changed.
 	if d.Renew == nil {
+		d.Certificates = digestOf(texts)
 		return &d, nil
 	}
 	// The files arrive in the order of loginFiles.
@@ -70,8 +72,17 @@ func (d DB) renewed(texts [][]byte) (*DB, error) {
 	if scheme != before || !slices.Equal(hosts, were) || Redact(uri) != Redact(d.Endpoint.Reveal()) {
 		return nil, errors.New("it names other hosts or options than when this process started: start it anew")
 	}
-	d.Endpoint = NewSecret(uri)
+	d.Endpoint, d.Certificates = NewSecret(uri), digestOf(texts) // the rest of texts
 	return &d, nil
+}
+
+// digestOf returns DB.Certificates. It is "" without certificates.
+func digestOf(certificates [][]byte) string {
+	if len(certificates) == 0 {
+		return ""
+	}
+	digest := watchedfile.Digest(certificates)
+	return hex.EncodeToString(digest[:])
 }
 
 // certificateOptions are the options of a connection string that name files, in lower case. Secret

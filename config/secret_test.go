@@ -159,6 +159,10 @@ func TestLoginChanges(t *testing.T) {
 			if (now == used) != step.same || !strings.HasPrefix(now.Endpoint.Reveal(), "mongodb://me:"+step.password+"@db1/") {
 				t.Errorf("%s holds %q: the same login: %v, to %s", step.name, step.text, now == used, now.Endpoint.Reveal())
 			}
+			// Clients of one endpoint must not share the connections of another certificate.
+			if renewed := now.Certificates != used.Certificates; renewed != (step.name == "client.pem") || now.Certificates == "" {
+				t.Errorf("%s holds %q: other certificates: %v", step.name, step.text, renewed)
+			}
 			used = now
 		}
 		if all := seen.All(); len(all) != 1 || !strings.Contains(fmt.Sprint(all[0].ContextMap()), "other hosts or options") || strings.Contains(fmt.Sprint(all[0].ContextMap()), "elsewhere") {

@@ -127,12 +127,7 @@ func (v *Value[T]) look() (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	sum := sha256.New()
-	for _, text := range texts {
-		// With the length, so that moving text between two files changes the sum.
-		fmt.Fprintf(sum, "%d\n%s", len(text), text)
-	}
-	digest := [sha256.Size]byte(sum.Sum(nil))
+	digest := Digest(texts)
 	if digest == v.digest {
 		return false, nil
 	}
@@ -143,6 +138,16 @@ func (v *Value[T]) look() (changed bool, err error) {
 	}
 	v.value, v.digest = value, digest
 	return true, nil
+}
+
+// Digest returns a digest of texts in their order.
+func Digest(texts [][]byte) [sha256.Size]byte {
+	sum := sha256.New()
+	for _, text := range texts {
+		// With the length, so that moving text between two files changes the sum.
+		fmt.Fprintf(sum, "%d\n%s", len(text), text)
+	}
+	return [sha256.Size]byte(sum.Sum(nil))
 }
 
 // narrowed applies removals in files that others can write.

@@ -16,6 +16,7 @@ type mongoEngine struct{}
 func mongoConfig(db config.DB, how Config) mongostore.Config {
 	return mongostore.Config{
 		URI: db.Endpoint.Reveal(), Database: db.Database, PoolSize: db.PoolSize, AppName: how.App, Log: how.Log, Quiet: how.Quiet, Seen: how.seen, Clients: how.Clients,
+		Certificates: db.Certificates,
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// Clients shares the driver's clients among the namespaces of a process: one for each connection
-// string. Each client has connections and goroutines for every server of its cluster, so a process
+// Clients shares the driver's clients among the namespaces of a process: one for each login, which is
+// a connection string with the contents of its certificate files. Each client has connections and goroutines for every server of its cluster, so a process
 // with hundreds of databases in one cluster should have one. The zero value and nil share nothing.
 //
 // A shared client ends with the last Conn that uses it.
@@ -52,7 +52,7 @@ func (c *Clients) join(cfg Config, connect func() (*shared, error)) (*shared, fu
 		return s, s.client.Disconnect, nil
 	}
 	// Clients differ in what the driver cannot change later.
-	key := fmt.Sprintf("%d %s %s", cfg.PoolSize, cfg.AppName, cfg.URI)
+	key := fmt.Sprintf("%d %s %s %s", cfg.PoolSize, cfg.AppName, cfg.Certificates, cfg.URI)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.all[key]

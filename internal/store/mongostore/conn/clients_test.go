@@ -10,8 +10,8 @@ import (
 	"dbcontroller.dev/internal/store/mongostore/conn"
 )
 
-// TestSharedClient: the databases of one connection string have one client, which ends with the last of
-// them. A failed start leaves it.
+// TestSharedClient: the databases of one login have one client, which ends with the last of them. A login is
+// a connection string and the contents of its certificate files. A failed start leaves it.
 func TestSharedClient(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -27,8 +27,9 @@ func TestSharedClient(t *testing.T) {
 		return c
 	}
 	first, second, other := open(conn.Config{}), open(conn.Config{}), open(conn.Config{AppName: "another"})
-	if first.Mongo != second.Mongo || first.Mongo == other.Mongo {
-		t.Errorf("clients %p, %p and %p, want the first two equal", first.Mongo, second.Mongo, other.Mongo)
+	renewed := open(conn.Config{Certificates: "others"})
+	if first.Mongo != second.Mongo || first.Mongo == other.Mongo || first.Mongo == renewed.Mongo {
+		t.Errorf("clients %p, %p, %p and %p, want the first two equal", first.Mongo, second.Mongo, other.Mongo, renewed.Mongo)
 	}
 	gone, stop := context.WithCancel(ctx)
 	stop()
@@ -42,6 +43,7 @@ func TestSharedClient(t *testing.T) {
 		}
 	}
 	closes(other)
+	closes(renewed)
 	closes(first)
 	closes(first) // a second time takes nothing from the others
 	if err := second.Mongo.Ping(ctx, readpref.Primary()); err != nil {

@@ -35,6 +35,9 @@ type Config struct {
 	Seen *Horizon
 	// Clients shares the connections with other namespaces. Nil: this one has its own.
 	Clients *Clients
+	// Certificates identifies the contents of the certificate files that URI names. The driver reads
+	// these files once, so namespaces with other contents get another client. Empty: no such files.
+	Certificates string
 }
 
 // selectTimeout bounds the wait for a usable server. A failover takes about 10 s with default

@@ -96,7 +96,8 @@ type App struct {
 	registry *transform.Registry
 	store    coord.Store
 	backend  Backend
-	log      *zap.Logger
+	log      *zap.Logger // with the controller and its deployment
+	base     *zap.Logger // without them
 
 	deployment *deployment.Store
 	*connections
@@ -155,7 +156,7 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Policy.Hold}, Initial: a.first, Waits: a.waits, RollbackLacks: a.collections.RollbackLacks, ViewsLeft: a.collections.ViewsLeft, BackAway: a.wayBack.BackAway, Starting: a.starting, Build: a.opts.Build, Encryption: a.keys.Shown, KeysLack: a.keys.Lack, KindsLack: a.KindsLack, ServedLost: a.wayBack.ServedLost, RetireLacks: a.retirement().Lacks,
 		RolloutChecks: slices.Collect(maps.Keys(a.cfg.RolloutChecks)),
 	})
-	a.log.Info("controller listens", append([]zap.Field{zap.String("deployment", a.cfg.Deployment)}, doors.Addresses()...)...)
+	a.log.Info("controller listens", doors.Addresses()...)
 	g, ctx := errgroup.WithContext(ctx)
 	// The API serves before the databases answer: an operator may have to abort an upgrade.
 	g.Go(func() error { return service.Run(ctx) })
@@ -200,7 +201,7 @@ func (a *App) work(ctx context.Context) error {
 		}
 		a.running.Store(true)
 		a.started.over()
-		a.log.Info("controller runs", zap.String("deployment", a.cfg.Deployment), zap.String("version", d.CurrentVersion))
+		a.log.Info("controller runs", zap.String("version", d.CurrentVersion))
 		// Ownership ends after the engine, so that the engine can store its last checkpoints under
 		// the locks of its shards.
 		owning, release := context.WithCancel(context.WithoutCancel(ctx))

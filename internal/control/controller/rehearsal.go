@@ -74,7 +74,7 @@ func (r rehearsals) Stage(from, to string, reads bool) rehearsal.Stage {
 			return ns
 		}
 	}
-	return stage{New(cfg, r.app.registry, r.app.opts.Aside(), r.app.backend, opts, r.app.log.Named("rehearsal"))}
+	return stage{New(cfg, r.app.registry, r.app.opts.Aside(), r.app.backend, opts, r.app.base.Named("rehearsal"))}
 }
 
 // stage is the controller of a rehearsal. It has no listeners.

@@ -145,6 +145,6 @@ func isFlip(ev upgradestate.Event) bool {
 func (s *Store) export(cur, next upgradestate.Deployment) {
 	gone := min(next.HistoryDropped-cur.HistoryDropped, len(cur.History))
 	for _, e := range cur.History[:max(0, gone)] {
-		s.cfg.Log.Named(access.AuditLog).Info("history", zap.String("deployment", s.name), zap.Any("entry", e))
+		s.log.Named(access.AuditLog).Info("history", zap.Any("entry", e))
 	}
 }

@@ -97,7 +97,7 @@ func (p *Presence) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		p.store.cfg.Log.Warn("cannot register the process", zap.Error(err))
+		p.store.log.Warn("cannot register the process", zap.Error(err))
 		if err := pause(ctx, wait); err != nil {
 			return err
 		}
@@ -138,6 +138,6 @@ func (p *Presence) closeLease(ctx context.Context, lease coord.Lease) {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
 	if err := lease.Close(ctx); err != nil {
-		p.store.cfg.Log.Info("registration ends with its lease", zap.Error(err))
+		p.store.log.Info("registration ends with its lease", zap.Error(err))
 	}
 }

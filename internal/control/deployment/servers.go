@@ -172,7 +172,7 @@ func (s *Store) WatchServers(ctx context.Context) <-chan []upgradestate.ServerSt
 			// deliver nothing.
 			servers, bad := decodeServers(values(kvs))
 			if err := firstOf(bad); err != nil {
-				s.cfg.Log.Error("cannot read servers", zap.String("deployment", s.name), zap.Error(err))
+				s.log.Error("cannot read servers", zap.Error(err))
 				return
 			}
 			emit(servers)

@@ -76,6 +76,7 @@ type Store struct {
 	coord coord.Store
 	name  string
 	cfg   Config
+	log   *zap.Logger // with the name; cfg.Log goes on to Other
 
 	newestMu    sync.Mutex
 	newest      upgradestate.Deployment // the last decoded record
@@ -96,8 +97,9 @@ type Store struct {
 
 // New returns the Store of a deployment, which need not exist yet. It reads nothing.
 func New(c coord.Store, name string, cfg Config) *Store {
+	cfg = cfg.withDefaults()
 	return &Store{
-		coord: c, name: name, cfg: cfg.withDefaults(),
+		coord: c, name: name, cfg: cfg, log: cfg.Log.With(zap.String("deployment", name)),
 		// A commit sends the known value again as its condition, which bounds the record.
 		record: lastKnown{maxKeys: 1, maxBytes: 256 << 10},
 		puts:   lastKnown{maxKeys: 4096, maxBytes: 4 << 10},

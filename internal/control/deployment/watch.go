@@ -33,7 +33,7 @@ func (s *Store) Watch(ctx context.Context) <-chan upgradestate.Deployment {
 			last = kv.Mod
 			d, err := s.learn(kv)
 			if err != nil {
-				s.cfg.Log.Error("cannot read the deployment", zap.String("deployment", s.name), zap.Int64("revision", kv.Mod), zap.Error(err))
+				s.log.Error("cannot read the deployment", zap.Int64("revision", kv.Mod), zap.Error(err))
 				return
 			}
 			emit(d)
@@ -186,7 +186,7 @@ func (s *Store) follow(ctx context.Context, prefix string, changed func(map[stri
 		if ctx.Err() != nil {
 			return
 		}
-		s.cfg.Log.Warn("restarting the watch", zap.String("prefix", prefix), zap.Error(err))
+		s.log.Warn("restarting the watch", zap.String("prefix", prefix), zap.Error(err))
 		if pause(ctx, wait) != nil {
 			return
 		}

@@ -44,14 +44,14 @@ type Fleet struct {
 	service *api.Several
 	members []*member
 	starts  starts
-	log     *zap.Logger
+	log     *zap.Logger // without fields: each controller adds its own
 }
 
 // NewFleet returns the fleet of at least one deployment. Each pair of configurations satisfies
 // config.Config.SharesProcess. It returns the error of the first configuration that cannot be used, and
 // starts nothing.
 func NewFleet(deployments []Deployment, store coord.Store, opts Options, log *zap.Logger) (*Fleet, error) {
-	f := &Fleet{cfg: deployments[0].Config, store: store, starts: newStarts(), log: log.With(zap.String("controller", opts.ID))}
+	f := &Fleet{cfg: deployments[0].Config, store: store, starts: newStarts(), log: log}
 	opts.APIListen = cmp.Or(opts.APIListen, f.cfg.API)
 	opts.OperatorListen = cmp.Or(opts.OperatorListen, f.cfg.Operator)
 	opts.AppsListen = cmp.Or(opts.AppsListen, f.cfg.Applications)
@@ -66,7 +66,8 @@ func NewFleet(deployments []Deployment, store coord.Store, opts Options, log *za
 	clients := databases.ClientsOf(configs...)
 	services := make([]*api.Service, 0, len(deployments))
 	for _, d := range deployments {
-		set := settings(d.Config, opts.EmbeddedEtcd, log)
+		own := log.With(zap.String("controller", opts.ID), zap.String("deployment", d.Config.Deployment))
+		set := settings(d.Config, opts.EmbeddedEtcd, own)
 		var err error
 		if set.Hooks, err = hooksOf(d.Config); err == nil {
 			set.RolloutChecks, err = checksOf(d.Config)
@@ -74,13 +75,12 @@ func NewFleet(deployments []Deployment, store coord.Store, opts Options, log *za
 		if err != nil {
 			return nil, err
 		}
-		m := &member{fleet: f, settings: set, registry: d.Registry, options: opts.Options, backend: backend{d.Config, clients, log}}
+		m := &member{fleet: f, settings: set, registry: d.Registry, options: opts.Options, backend: backend{d.Config, clients, own}, log: own}
 		m.options.Carry = d.Carry
-		m.log = f.log.With(zap.String("deployment", d.Config.Deployment))
 		record := deployment.New(store, d.Config.Deployment, deployment.Config{Log: log})
 		m.record = record.Get
 		m.down = api.New(store, record, api.Config{
-			Waits: m.waits, Starting: m.starting, RolloutChecks: slices.Collect(maps.Keys(set.RolloutChecks)), Build: opts.Build, Log: log,
+			Waits: m.waits, Starting: m.starting, RolloutChecks: slices.Collect(maps.Keys(set.RolloutChecks)), Build: opts.Build, Log: own,
 		})
 		f.members, services = append(f.members, m), append(services, m.down)
 	}
@@ -103,7 +103,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 	for _, m := range f.members {
 		metrics = append(metrics, m)
 	}
-	d, err := open(f.cfg, f.opts, adminport.Content{Ready: f.Ready, Metrics: metrics}, f.log)
+	d, err := open(f.cfg, f.opts, adminport.Content{Ready: f.Ready, Metrics: metrics}, f.log.With(zap.String("controller", f.opts.ID)))
 	if err != nil {
 		return err
 	}

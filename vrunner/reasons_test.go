@@ -161,6 +161,13 @@ var reasons = map[refusal.Reason]struct {
 	refusal.Refused:    {connect.CodeInvalidArgument, false, "", failsWith(record.Refuse(errors.New("a validator")))},
 	refusal.Unreadable: {connect.CodeDataLoss, false, "", failsWith(record.ErrUnreadable)},
 	refusal.KeyMissing: {connect.CodeFailedPrecondition, false, "", failsWith(record.ErrNoKey)},
+	refusal.StillReferenced: {connect.CodeFailedPrecondition, false, "referrers=2", func(ctx context.Context, t *testing.T) refusing {
+		// As package resource does it.
+		w := newWorld(ctx, t, plain)
+		return refusing{handler: w.serves(ctx, w.clients(), vrunner.Config{}, call{do: func(context.Context, string, map[string]*vrunner.View) error {
+			return refusal.New(refusal.StillReferenced, errors.New("2 referrers"), refusal.MetaReferrers, "2")
+		}})}
+	}},
 }
 
 func libraryServices() (v1, v2 protoreflect.ServiceDescriptor) {

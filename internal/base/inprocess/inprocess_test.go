@@ -227,6 +227,7 @@ func TestTrailersBeforeTheEnd(t *testing.T) {
 			w.Header().Set(http.TrailerPrefix+"free", "2")
 		})
 		res := do(t.Context(), t, h, http.MethodGet, nil)
+		defer res.Body.Close() //nolint:errcheck // read to its end
 		if _, err := io.ReadFull(res.Body, make([]byte, 3)); err != nil {
 			t.Fatal(err)
 		}

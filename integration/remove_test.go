@@ -251,7 +251,7 @@ func TestRemove(t *testing.T) {
 	if _, err := s.record.BeginRemoval(ctx, r); err != nil {
 		t.Fatal(err)
 	}
-	if res := s.remove(ctx, "remove"); res.code == 0 || !strings.Contains(res.stderr, "what a test began at 2026-01-02T03:04:05Z has removed nothing: it is taken back") {
+	if res := s.remove(ctx, "remove"); res.code == 0 || !strings.Contains(res.stderr, "a test began a removal at 2026-01-02T03:04:05Z, which has removed nothing yet") {
 		t.Errorf("remove: %+v", res)
 	}
 	if _, err := s.record.Get(ctx); err != nil {

@@ -9,8 +9,8 @@
 //		Kind: "books", Pattern: "libraries/{library}/books/{book}", Check: checkBook,
 //	})
 //
-// Create, Get, BatchGet, List, Search, Update, Delete and Watch take the requests of clients as they are. The
-// fields of a request have the standard names (apiversion.Roles): parent, name, names, the resource,
+// Create, Get, BatchGet, List, Search, Update, Delete and Watch take the requests of clients as they
+// are. The fields of a request have the standard names (apiversion.Roles): parent, name, names, the resource,
 // {resource}_id, filter, order_by, page_size, page_token, read_mask, update_mask and
 // expected_revision. A search also has query. Change is for the service's own methods that change a resource. Insert is for
 // resources that the service itself makes.

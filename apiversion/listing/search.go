@@ -99,9 +99,9 @@ type SearchSource[M proto.Message] struct {
 // (ParseQuery). Its fields filter, page_size, page_token and read_mask work as those of List.
 //
 // Without an order the best results come first, and there is one page. Records that the filter or
-// the source drops do not count, but Search looks at the 1,000 best records only. With the name field as the
-// order, results come in name order, in any number of pages. A page may be short or empty and still
-// have a next page.
+// the source drops do not count, but Search looks at the 1,000 best records only. With the name field
+// as the order, results come in name order, in any number of pages. A page may be short or empty and
+// still have a next page.
 //
 // An index is behind the records. A result is shown as its record is now, which may no longer have
 // the words.

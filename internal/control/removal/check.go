@@ -45,11 +45,6 @@ func refuse(format string, args ...any) error { return &RefusedError{fmt.Sprintf
 // Check refuses a removal that must not begin. It changes nothing.
 func (w Work) Check(ctx context.Context, r deployment.Removal) error {
 	d := r.Record
-	for _, version := range w.Lost {
-		if _, known := d.Namespace(version); !known && w.Databases[version] == nil {
-			return refuse("--lost %q: the deployment has no such version", version)
-		}
-	}
 	switch {
 	case d.Upgrade != nil:
 		return refuse("upgrade %s to %s is running: let it finish, or run 'dbcontroller abort'", d.Upgrade.ID, d.Upgrade.TargetVersion)
@@ -195,6 +190,16 @@ func (w Work) rolled(ctx context.Context, r deployment.Removal) error {
 		_, _, has := ro.Item(w.Store.Name())
 		if has && ro.State != rollout.Done && ro.State != rollout.RolledBack {
 			return refuse("rollout %s, which is %s, upgrades it: wait until the rollout ends, or delete it", ro.Name, ro.State)
+		}
+	}
+	return nil
+}
+
+// knownLost refuses a lost version that does not exist, such as a typing mistake.
+func (w Work) knownLost(d upgradestate.Deployment) error {
+	for _, version := range w.Lost {
+		if _, known := d.Namespace(version); !known && w.Databases[version] == nil {
+			return refuse("--lost %q: the deployment has no such version", version)
 		}
 	}
 	return nil

@@ -9,6 +9,9 @@ import (
 
 // Effects describes a removal before it begins: what it will do, and what stays.
 func (w Work) Effects(ctx context.Context, r deployment.Removal) (does, stays []string, err error) {
+	if err := w.knownLost(r.Record); err != nil {
+		return nil, nil, err
+	}
 	for _, ns := range r.Record.Namespaces {
 		if w.lost(ns.Version) {
 			stays = append(stays, fmt.Sprintf("everything in %s, the database of %s, which is lost", ns.Location, ns.Version))

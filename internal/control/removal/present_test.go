@@ -264,3 +264,15 @@ func TestTwoRemovers(t *testing.T) {
 		t.Errorf("the slow one: %v", err)
 	}
 }
+
+// TestUnknownLostVersion: a version that does not exist is no lost one, also while a removal goes on.
+func TestUnknownLostVersion(t *testing.T) {
+	t.Parallel()
+	l := newLived(t, "v1")
+	r := l.begun(t, false)
+	r.Acting = true
+	l.work.Lost = []string{"v9"}
+	if _, _, err := l.work.Effects(t.Context(), r); err == nil || !strings.Contains(err.Error(), `--lost "v9": the deployment has no such version`) {
+		t.Errorf("effects: %v", err)
+	}
+}

@@ -129,14 +129,13 @@ func (r *remover) run(ctx context.Context, p *process.Process, say io.Writer) er
 	rem, begun, err := store.Removal(ctx)
 	if err == nil && begun && !rem.Acting {
 		// Nothing is gone yet, so this call begins anew. If it is refused, processes can start again.
-		terminal.Printf(say, "note: what %s began at %s has removed nothing: it is taken back\n", rem.By, rem.At)
+		terminal.Printf(say, "note: %s began a removal at %s, which has removed nothing yet; a call without --dry-run takes it back\n", rem.By, rem.At)
+		begun = false
 		if !r.dryRun {
 			if err := store.EndRemoval(ctx, rem, rem.Record); err != nil {
 				return err
 			}
 			rem, begun, err = store.Removal(ctx)
-		} else {
-			begun = false
 		}
 	}
 	switch {

@@ -76,6 +76,11 @@ CLIENTS ?= one two killed restarted cut sharded
 clients: mongodb pymongo ## Run unmodified clients of all kinds behind proxies over whole upgrades, within one cluster, across two, with proxies that are killed or restarted or whose replies break off, and on a sharded cluster: make clients CLIENTS=two.
 	DBCONTROLLER_CLIENTS='$(CLIENTS)' go test -count=1 -timeout 1h -v -run 'TestUnmodifiedClients$$' ./integration
 
+# CI tests what a release left (TestReleased), and not two builds side by side.
+.PHONY: older
+older: mongodb bin/withmongodb ## Run upgrades with controllers of this build and of an older one: make older OLDER=v0.1.0.
+	@scripts/test-older '$(OLDER)'
+
 # CI has no time for this either: it runs the seeds, and what was found before, as tests.
 FUZZTIME     ?= 10m
 FUZZPARALLEL ?= 2

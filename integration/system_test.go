@@ -53,6 +53,7 @@ type settings struct {
 	etcdTLS  *etcdTLS          // of etcd; nil: plain connections
 	further  string            // sections of the configuration, as text
 	toSwitch string            // the switch section; empty: unhurried
+	run      string            // in the names of the deployment and its databases; empty: a random one
 	// encryption is the section of that name, by version, in one line; others have none.
 	encryption map[string]string
 }
@@ -85,7 +86,10 @@ operations:
 // newSystem makes the configuration and the databases, which are removed with the test.
 func newSystem(ctx context.Context, t *testing.T, set settings) *system {
 	t.Helper()
-	run := strings.ToLower(rand.Text()[:10])
+	run := set.run
+	if run == "" {
+		run = strings.ToLower(rand.Text()[:10])
+	}
 	if set.service == "" {
 		set.service = bbs.Service
 	}

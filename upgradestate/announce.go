@@ -191,7 +191,7 @@ func (d *Deployment) begin(e Begin) error {
 		return refused("begin-upgrade: upgrade id %s was used before: make a new one", e.ID)
 	}
 	// All checks are done. From here on the record changes.
-	d.yieldUpdate(e.ID)
+	d.yieldUpdate(e)
 	d.LastUpgradeID = e.ID
 	d.Upgrade = &Upgrade{
 		ID: e.ID, TargetVersion: e.TargetVersion, TransformHash: e.TransformHash,

@@ -3,6 +3,7 @@ package upgradestate
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // maxHistory bounds the entries of the history, and maxPhases the phases of one entry, to keep the
@@ -301,8 +302,25 @@ func (d *Deployment) noteUpdate(before Deployment, by, at string) {
 		}
 	}
 	if is != nil && (was == nil || was.ID != is.ID) {
-		d.addEntry(Entry{At: at, By: by, What: "update", ID: is.ID, Detail: is.about()})
+		e := Entry{At: at, By: by, What: "update", ID: is.ID, Detail: is.about()}
+		if f, ok := FollowingOf(*d, is.Name); ok && f.Run == is.ID {
+			e.Detail += fmt.Sprintf("%s %s to %s, pass %d", followsInfix, f.Deployment, f.Version, f.Passes)
+		}
+		d.addEntry(e)
 	}
+}
+
+// followsInfix ends the description of an update in the history, before what it follows.
+const followsInfix = ", follows"
+
+// Updated returns the task and the kind of a history entry about a data update.
+func (e Entry) Updated() (task, kind string) {
+	if e.What != "update" {
+		return "", ""
+	}
+	detail, _, _ := strings.Cut(e.Detail, followsInfix)
+	task, kind, _ = strings.Cut(detail, " over ")
+	return task, kind
 }
 
 // about describes an update for people.

@@ -31,7 +31,7 @@ type (
 	// random. The ID of the latest upgrade is refused. An empty TransformHash selects the hash of
 	// the available upgrade. If an upgrade with the same TargetVersion and TransformHash runs,
 	// Begin is a no-op, even under another ID. With another non-zero Policy it is then refused.
-	// Begin cancels a running update with a Key. Snapshot is allowed only as the rollback of the
+	// Begin cancels a running update with a Key. A rollback also cancels one that began by itself. Snapshot is allowed only as the rollback of the
 	// latest switch, or to keep the version that followed a restored one.
 	Begin struct {
 		ID            string
@@ -112,6 +112,10 @@ type (
 		// an upgrade, for a version that is no longer current, and for a key that was declined
 		// meanwhile: the decision was based on an earlier record.
 		Unasked bool
+		// Follows, if not nil, says that the update begins by itself, after which switch of another
+		// deployment. The event is then ErrOutdated if that pass is not due, or an update cannot begin
+		// now. A repetition with the same Update.ID is a no-op.
+		Follows *Follows
 	}
 
 	// UpdateDone reports that a shard of the update run ID is done, with its counts. The last shard

@@ -48,6 +48,7 @@ func Clone(d Deployment) Deployment {
 		u.Done = slices.Clone(u.Done)
 		d.Update = &u
 	}
+	d.Following = slices.Clone(d.Following)
 	if d.Retire != nil {
 		r := *d.Retire
 		d.Retire = &r

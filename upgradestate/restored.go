@@ -155,6 +155,8 @@ func (d *Deployment) answer(version, finding string) bool {
 // newEpoch starts an epoch without a switch. Nothing counts as in sync in it.
 func (d *Deployment) newEpoch() {
 	d.Epoch += adoptedEpochs
+	// The records may be older than the passes over them.
+	d.Following = nil
 	// A reverse sync from the old position would miss the break.
 	if d.LastSwitch != nil {
 		last := d.LastSwitch.clone()

@@ -50,6 +50,7 @@ type Deployment struct {
 	LastSwitch     *Switch     `json:"lastSwitch,omitempty"`
 	Pace           Pace        `json:"pace,omitzero"`
 	Update         *Update     `json:"update,omitempty"`
+	Following      []Following `json:"following,omitempty"` // updates that began by themselves, the latest last
 	Retire         *Retire     `json:"retire,omitempty"`
 	Retired        []string    `json:"retired,omitempty"`        // versions that no switch leads back to
 	Kept           []Kept      `json:"kept,omitempty"`           // retired namespaces that are not dropped yet

@@ -45,6 +45,14 @@ type UpdateCount struct {
 func (d *Deployment) beginUpdate(e BeginUpdate) error {
 	u := e.Update
 	ns, _ := d.Namespace(d.CurrentVersion)
+	if e.Follows != nil {
+		if d.Update != nil && d.Update.ID == u.ID {
+			return nil // a repetition after an unknown outcome
+		}
+		if err := d.mayFollow(u, *e.Follows); err != nil {
+			return err
+		}
+	}
 	switch {
 	case e.Unasked && (u.Version != d.CurrentVersion || d.Upgrade != nil || u.Key != "" && ns.DeclinedKey == u.Key):
 		return outdated("update %s was not requested", u.Name)
@@ -76,6 +84,9 @@ func (d *Deployment) beginUpdate(e BeginUpdate) error {
 	}
 	u.Done, u.Count, u.Example, u.Step = []int{}, UpdateCount{}, "", 0
 	d.Update = &u
+	if e.Follows != nil {
+		d.follow(u, *e.Follows)
+	}
 	// A new start ends an earlier refusal of the key.
 	if u.Key != "" {
 		d.setDeclined(u.Version, "")
@@ -123,6 +134,7 @@ func (d *Deployment) updateDone(e UpdateDone) error {
 			// A start without an operator would fail in the same way.
 			d.decline(*u)
 		}
+		d.endPass(outcome, true, false)
 		d.endUpdate(outcome)
 	}
 	return nil
@@ -137,6 +149,8 @@ func (d *Deployment) cancelUpdate(e CancelUpdate) error {
 		outcome += ": " + e.Reason
 	}
 	d.decline(*d.Update)
+	// Nobody begins again what an operator has cancelled. After another switch a pass is due anyway.
+	d.endPass(outcome, false, false)
 	d.endUpdate(outcome)
 	return nil
 }
@@ -166,11 +180,20 @@ func (d *Deployment) configureKey(e ConfigureKey) error {
 }
 
 // yieldUpdate ends an update that can run later as well, so that an upgrade need not wait for it.
-// Until then records may have either key.
-func (d *Deployment) yieldUpdate(id string) {
-	if d.Update != nil && d.Update.Key != "" {
-		d.endUpdate("cancelled: upgrade " + id + " begins")
+// Until then records may have either key. Updates that begin by themselves make room for a rollback
+// only: an upgrade takes long, and references would lead nowhere meanwhile.
+func (d *Deployment) yieldUpdate(e Begin) {
+	if d.Update == nil {
+		return
 	}
+	f, follows := FollowingOf(*d, d.Update.Name)
+	follows = follows && f.Run == d.Update.ID
+	if d.Update.Key == "" && (!follows || !d.leadsBack(e.TargetVersion, e.Snapshot)) {
+		return
+	}
+	outcome := "cancelled: upgrade " + e.ID + " begins"
+	d.endPass(outcome, false, true)
+	d.endUpdate(outcome)
 }
 
 // endUpdate removes the update and records its outcome in the history.

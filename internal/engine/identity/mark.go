@@ -86,7 +86,7 @@ func (m Mark) encode(o record.Owner) (record.Mark, error) {
 func state(d upgradestate.Deployment) (string, error) {
 	d = upgradestate.Clone(d)
 	// These fields describe work in progress, and a rebuild must not resume any.
-	d.History, d.Available, d.Upgrade, d.Update = nil, nil, nil, nil
+	d.History, d.Available, d.Upgrade, d.Update, d.Following = nil, nil, nil, nil, nil
 	text, err := json.Marshal(d)
 	return string(text), err
 }

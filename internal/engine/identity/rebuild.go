@@ -44,7 +44,7 @@ func (e Evidence) Rebuild(current string) (d upgradestate.Deployment, notes []st
 	d = upgradestate.Clone(base)
 	d.CurrentVersion, d.Epoch = current, e.epoch()+1
 	// Nothing that was in progress may resume from an old copy.
-	d.Upgrade, d.Available, d.Update, d.Retire, d.Restored = nil, nil, nil, nil, nil
+	d.Upgrade, d.Available, d.Update, d.Following, d.Retire, d.Restored = nil, nil, nil, nil, nil, nil
 	d.LastSwitch = e.lastSwitch(base, current)
 	d.Namespaces = []upgradestate.Namespace{}
 	for _, ns := range base.Namespaces {

@@ -21,7 +21,7 @@ func equal(a, b us.Deployment) bool {
 		equalSlices(a.Breaches, b.Breaches, same) && equalSlices(a.Restored, b.Restored, same) &&
 		equalSlices(a.Kept, b.Kept, equalDeeply) && equalPointers(a.Retire, b.Retire, same) &&
 		equalPointers(a.Update, b.Update, equalDeeply) && equalPointers(a.Different, b.Different, equalDeeply) &&
-		equalPointers(a.Anew, b.Anew, equalDeeply)
+		equalSlices(a.Following, b.Following, same) && equalPointers(a.Anew, b.Anew, equalDeeply)
 }
 
 func same[T comparable](a, b T) bool { return a == b }

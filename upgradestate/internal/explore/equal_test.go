@@ -16,6 +16,7 @@ func TestEqualSeesEachField(t *testing.T) {
 			Upgrade:    &us.Upgrade{}, LastSwitch: &us.Switch{}, Update: &us.Update{}, Retire: &us.Retire{},
 			Different: &us.Different{}, Anew: &us.Anew{}, Available: make([]us.Available, 1), Kept: make([]us.Kept, 1),
 			History: make([]us.Entry, 1), Breaches: make([]us.Breach, 1), Restored: make([]us.Restored, 1),
+			Following: make([]us.Following, 1),
 		}
 	}
 	parts := map[string]func(*us.Deployment) any{
@@ -33,6 +34,7 @@ func TestEqualSeesEachField(t *testing.T) {
 		"kept":       func(d *us.Deployment) any { return &d.Kept[0] },
 		"entry":      func(d *us.Deployment) any { return &d.History[0] },
 		"breach":     func(d *us.Deployment) any { return &d.Breaches[0] },
+		"following":  func(d *us.Deployment) any { return &d.Following[0] },
 		"restored":   func(d *us.Deployment) any { return &d.Restored[0] },
 		"namespace":  func(d *us.Deployment) any { return &d.Namespaces[0] },
 		"identity":   func(d *us.Deployment) any { return &d.Namespaces[0].Identity },

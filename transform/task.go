@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,6 +35,10 @@ type Task struct {
 	Prepare func(ctx context.Context, rs []record.Record, keys KeyFinder) (TaskFunc, error)
 	// Imports lists the references to other services that the task follows. Nil means none.
 	Imports []Import
+	// Follow makes the update begin by itself after each switch of the other service to the version
+	// whose keys it writes. Its Imports must then be of one service, and all of new keys or all of
+	// old ones.
+	Follow bool
 }
 
 // Hash identifies the task's effect. Controllers with another hash do not take part.
@@ -41,6 +46,28 @@ func (t Task) Hash() string {
 	h := sha256.New()
 	put(h, "dbcontroller update 1", t.Name, t.Version, t.Kind, t.Revision)
 	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// mayFollow returns an error if no switch decides when the task begins by itself.
+func (t Task) mayFollow() error {
+	if !t.Follow {
+		return nil
+	}
+	if len(t.Imports) == 0 {
+		return errors.New("it cannot follow a switch by itself: it changes no references to another service")
+	}
+	first := t.Imports[0]
+	for _, i := range t.Imports {
+		switch {
+		case i.Keys != NewKeys && i.Keys != OldKeys:
+			return fmt.Errorf("it cannot follow a switch by itself, because it leaves %s keys: begin it by hand before the switch", i.Keys)
+		case i.Service != first.Service:
+			return fmt.Errorf("it cannot follow %s and %s by itself: make an update for each of them", first.Service, i.Service)
+		case i.Keys != first.Keys:
+			return fmt.Errorf("it cannot follow a switch by itself, because it leaves both %s and %s keys: make an update for each of them", first.Keys, i.Keys)
+		}
+	}
+	return nil
 }
 
 // AddTasks registers data updates. If it returns an error, it added none.
@@ -57,6 +84,9 @@ func (r *Registry) AddTasks(tasks ...Task) error {
 			return fmt.Errorf("add update %s: one of Func and Prepare is needed", t.Name)
 		case slices.ContainsFunc(next, func(o Task) bool { return o.Name == t.Name }):
 			return fmt.Errorf("add update %s: it is there already", t.Name)
+		}
+		if err := t.mayFollow(); err != nil {
+			return fmt.Errorf("add update %s: %w", t.Name, err)
 		}
 		next = append(next, t)
 	}

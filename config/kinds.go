@@ -86,7 +86,7 @@ func (r *reader) pair(n node, versions []string) (older, newer string) {
 }
 
 // Update is a data update. It transforms all records of a kind of one version in place, through a
-// lens, when an operator requests it.
+// lens, when an operator requests it, or by itself.
 type Update struct {
 	Name    string
 	Kind    string
@@ -94,7 +94,9 @@ type Update struct {
 	Lens    string // path of the lens file
 	// References chooses the keys that the lens's references hold afterwards: new, old or both.
 	// Empty: the lens has no references.
-	References  string
+	References string
+	// Follow makes it begin by itself after each switch of the other deployment to these keys.
+	Follow      bool
 	Description string
 }
 
@@ -103,7 +105,7 @@ func (r *reader) updates(n node, versions []string) []Update {
 	var updates []Update
 	items := r.list(n)
 	for _, item := range items {
-		m := r.mapping(item, "name", "kind", "version", "lens", "references", "description")
+		m := r.mapping(item, "name", "kind", "version", "lens", "references", "follow", "description")
 		u := Update{
 			Name:    r.required(m["name"], "a name for operators"),
 			Kind:    r.collection(m["kind"]),
@@ -111,6 +113,11 @@ func (r *reader) updates(n node, versions []string) []Update {
 			Lens:    filepath.FromSlash(r.required(m["lens"], "the path of a lens file")),
 		}
 		u.References = r.choice(m["references"], "new", "old", "both")
+		u.Follow = r.flag(m["follow"], false)
+		// No switch makes both keys right, or leaves records without references outdated.
+		if u.Follow && u.References != "new" && u.References != "old" {
+			r.fail(m["follow"], "", "want references: new or old: only such an update can follow a switch by itself")
+		}
 		u.Description, _ = r.text(m["description"])
 		// An update works in place, so its version must be served here.
 		if !slices.Contains(versions, u.Version) {

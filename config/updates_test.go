@@ -13,6 +13,7 @@ func TestUpdates(t *testing.T) {
 	c, err := config.Parse("/etc/dbc/bbs.yaml", []byte(whole+`updates:
 - {name: fill-region, kind: packages, version: v1, lens: lenses/fill.yaml, description: region of each package}
 - {name: other, kind: packages, version: v2, lens: /abs/fill.yaml, references: both}
+- {name: back, kind: packages, version: v2, lens: /abs/fill.yaml, references: old, follow: true}
 `), env)
 	if err != nil {
 		t.Fatal(err)
@@ -20,6 +21,7 @@ func TestUpdates(t *testing.T) {
 	want := []config.Update{
 		{Name: "fill-region", Kind: "packages", Version: "v1", Lens: "/etc/dbc/lenses/fill.yaml", Description: "region of each package"},
 		{Name: "other", Kind: "packages", Version: "v2", Lens: "/abs/fill.yaml", References: "both"},
+		{Name: "back", Kind: "packages", Version: "v2", Lens: "/abs/fill.yaml", References: "old", Follow: true},
 	}
 	if diff := cmp.Diff(want, c.Updates); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -34,6 +36,8 @@ func TestUpdateRefusals(t *testing.T) {
 		{"- {name: a, kind: packages, version: v1}", "bbs.yaml:19: updates[0].lens: missing, want the path of a lens file"},
 		{"- {name: a, kind: packages, version: v1, lens: f.yaml}\n- {name: a, kind: packages, version: v2, lens: f.yaml}",
 			`bbs.yaml:20: updates[1].name: "a": updates[0] in line 19 has it already, want each name once`},
+		{"- {name: a, kind: packages, version: v1, lens: f.yaml, references: both, follow: true}", "bbs.yaml:19: updates[0].follow: want references: new or old: only such an update can follow a switch by itself"},
+		{"- {name: a, kind: packages, version: v1, lens: f.yaml, follow: true}", "bbs.yaml:19: updates[0].follow: want references: new or old: only such an update can follow a switch by itself"},
 		{"- {name: a, kind: packages, version: v1, lens: f.yaml, references: newest}", `bbs.yaml:19: updates[0].references: "newest": want one of new, old, both`},
 	} {
 		_, err := config.Parse("bbs.yaml", []byte(whole+"updates:\n"+tc.text+"\n"), env)

@@ -76,7 +76,7 @@ func (x UpgradeState_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use UpgradeState_State.Descriptor instead.
 func (UpgradeState_State) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{18, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{19, 0}
 }
 
 type PlanCheck_Verdict int32
@@ -128,7 +128,7 @@ func (x PlanCheck_Verdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PlanCheck_Verdict.Descriptor instead.
 func (PlanCheck_Verdict) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{45, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{46, 0}
 }
 
 type Location_State int32
@@ -179,7 +179,7 @@ func (x Location_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Location_State.Descriptor instead.
 func (Location_State) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{82, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{83, 0}
 }
 
 type Rollout_State int32
@@ -240,7 +240,7 @@ func (x Rollout_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Rollout_State.Descriptor instead.
 func (Rollout_State) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{84, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{85, 0}
 }
 
 type ChangeRolloutRequest_Verb int32
@@ -295,7 +295,7 @@ func (x ChangeRolloutRequest_Verb) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangeRolloutRequest_Verb.Descriptor instead.
 func (ChangeRolloutRequest_Verb) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{93, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{94, 0}
 }
 
 // Deployment is one service in one region.
@@ -323,12 +323,15 @@ type Deployment struct {
 	Readiness    *SwitchReadiness `protobuf:"bytes,16,opt,name=readiness,proto3" json:"readiness,omitempty"`                           // absent: no upgrade runs, and no switch is left to be completed
 	RollbackSafe *RollbackSafe    `protobuf:"bytes,17,opt,name=rollback_safe,json=rollbackSafe,proto3" json:"rollback_safe,omitempty"` // absent: there is nowhere to go back to
 	Update       *DataUpdate      `protobuf:"bytes,18,opt,name=update,proto3" json:"update,omitempty"`                                 // absent: none runs
-	History      []*HistoryEntry  `protobuf:"bytes,19,rep,name=history,proto3" json:"history,omitempty"`                               // oldest first; absent in lists
-	Retiring     string           `protobuf:"bytes,20,opt,name=retiring,proto3" json:"retiring,omitempty"`                             // version whose namespace is being set aside or dropped
-	Retired      []string         `protobuf:"bytes,21,rep,name=retired,proto3" json:"retired,omitempty"`                               // versions that nothing leads back to
-	Kept         []*KeptNamespace `protobuf:"bytes,32,rep,name=kept,proto3" json:"kept,omitempty"`                                     // retired namespaces that are not dropped yet
-	Breaches     []*Breach        `protobuf:"bytes,22,rep,name=breaches,proto3" json:"breaches,omitempty"`                             // of fences, that nobody has accepted
-	Restored     string           `protobuf:"bytes,40,opt,name=restored,proto3" json:"restored,omitempty"`                             // what a person has to decide about a restored database; empty: nothing
+	// Data updates that begin by themselves after switches of other deployments: those of the current
+	// version that the answering controller knows, and those that have begun.
+	Following []*Following     `protobuf:"bytes,48,rep,name=following,proto3" json:"following,omitempty"`
+	History   []*HistoryEntry  `protobuf:"bytes,19,rep,name=history,proto3" json:"history,omitempty"`   // oldest first; absent in lists
+	Retiring  string           `protobuf:"bytes,20,opt,name=retiring,proto3" json:"retiring,omitempty"` // version whose namespace is being set aside or dropped
+	Retired   []string         `protobuf:"bytes,21,rep,name=retired,proto3" json:"retired,omitempty"`   // versions that nothing leads back to
+	Kept      []*KeptNamespace `protobuf:"bytes,32,rep,name=kept,proto3" json:"kept,omitempty"`         // retired namespaces that are not dropped yet
+	Breaches  []*Breach        `protobuf:"bytes,22,rep,name=breaches,proto3" json:"breaches,omitempty"` // of fences, that nobody has accepted
+	Restored  string           `protobuf:"bytes,40,opt,name=restored,proto3" json:"restored,omitempty"` // what a person has to decide about a restored database; empty: nothing
 	// Views of applications that read collections which the switch leaves, and what becomes of them,
 	// for people; empty: none, or no upgrade runs.
 	Views          string       `protobuf:"bytes,45,opt,name=views,proto3" json:"views,omitempty"`
@@ -508,6 +511,13 @@ func (x *Deployment) GetRollbackSafe() *RollbackSafe {
 func (x *Deployment) GetUpdate() *DataUpdate {
 	if x != nil {
 		return x.Update
+	}
+	return nil
+}
+
+func (x *Deployment) GetFollowing() []*Following {
+	if x != nil {
+		return x.Following
 	}
 	return nil
 }
@@ -2001,6 +2011,133 @@ func (x *DataUpdate) GetKinds() int32 {
 	return 0
 }
 
+// Following is a data update that begins by itself: it brings keys of another deployment's records to
+// the version that the other one serves since a switch. It goes over all records again until a pass
+// finds nothing new.
+type Following struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Task          string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	Deployment    string                 `protobuf:"bytes,2,opt,name=deployment,proto3" json:"deployment,omitempty"`              // whose records the keys belong to
+	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`                    // of that deployment, which has the keys
+	SwitchId      string                 `protobuf:"bytes,4,opt,name=switch_id,json=switchId,proto3" json:"switch_id,omitempty"`  // of that deployment, that was followed last; empty: none yet
+	Passes        int32                  `protobuf:"varint,5,opt,name=passes,proto3" json:"passes,omitempty"`                     // since that switch, with one that runs
+	Changed       int64                  `protobuf:"varint,6,opt,name=changed,proto3" json:"changed,omitempty"`                   // records, in the passes that have ended
+	Failed        int64                  `protobuf:"varint,7,opt,name=failed,proto3" json:"failed,omitempty"`                     // records, in the latest complete pass
+	Outcome       string                 `protobuf:"bytes,8,opt,name=outcome,proto3" json:"outcome,omitempty"`                    // of the latest pass; empty while it runs
+	Again         bool                   `protobuf:"varint,9,opt,name=again,proto3" json:"again,omitempty"`                       // a further pass is due
+	Running       bool                   `protobuf:"varint,10,opt,name=running,proto3" json:"running,omitempty"`                  // 'update' is a pass of it
+	WaitsFor      string                 `protobuf:"bytes,11,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // before the next pass can begin, for people; empty: nothing, or none is due
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Following) Reset() {
+	*x = Following{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Following) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Following) ProtoMessage() {}
+
+func (x *Following) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Following.ProtoReflect.Descriptor instead.
+func (*Following) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Following) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *Following) GetDeployment() string {
+	if x != nil {
+		return x.Deployment
+	}
+	return ""
+}
+
+func (x *Following) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Following) GetSwitchId() string {
+	if x != nil {
+		return x.SwitchId
+	}
+	return ""
+}
+
+func (x *Following) GetPasses() int32 {
+	if x != nil {
+		return x.Passes
+	}
+	return 0
+}
+
+func (x *Following) GetChanged() int64 {
+	if x != nil {
+		return x.Changed
+	}
+	return 0
+}
+
+func (x *Following) GetFailed() int64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *Following) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *Following) GetAgain() bool {
+	if x != nil {
+		return x.Again
+	}
+	return false
+}
+
+func (x *Following) GetRunning() bool {
+	if x != nil {
+		return x.Running
+	}
+	return false
+}
+
+func (x *Following) GetWaitsFor() string {
+	if x != nil {
+		return x.WaitsFor
+	}
+	return ""
+}
+
 // UpgradeState is an upgrade that runs.
 type UpgradeState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2025,7 +2162,7 @@ type UpgradeState struct {
 
 func (x *UpgradeState) Reset() {
 	*x = UpgradeState{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2037,7 +2174,7 @@ func (x *UpgradeState) String() string {
 func (*UpgradeState) ProtoMessage() {}
 
 func (x *UpgradeState) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[18]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2050,7 +2187,7 @@ func (x *UpgradeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpgradeState.ProtoReflect.Descriptor instead.
 func (*UpgradeState) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{18}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *UpgradeState) GetTargetVersion() string {
@@ -2172,7 +2309,7 @@ type SwitchPolicy struct {
 
 func (x *SwitchPolicy) Reset() {
 	*x = SwitchPolicy{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2184,7 +2321,7 @@ func (x *SwitchPolicy) String() string {
 func (*SwitchPolicy) ProtoMessage() {}
 
 func (x *SwitchPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[19]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2197,7 +2334,7 @@ func (x *SwitchPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchPolicy.ProtoReflect.Descriptor instead.
 func (*SwitchPolicy) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{19}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SwitchPolicy) GetHold() bool {
@@ -2248,7 +2385,7 @@ type Namespace struct {
 
 func (x *Namespace) Reset() {
 	*x = Namespace{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2260,7 +2397,7 @@ func (x *Namespace) String() string {
 func (*Namespace) ProtoMessage() {}
 
 func (x *Namespace) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[20]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2273,7 +2410,7 @@ func (x *Namespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Namespace.ProtoReflect.Descriptor instead.
 func (*Namespace) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{20}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Namespace) GetVersion() string {
@@ -2320,7 +2457,7 @@ type Encryption struct {
 
 func (x *Encryption) Reset() {
 	*x = Encryption{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2332,7 +2469,7 @@ func (x *Encryption) String() string {
 func (*Encryption) ProtoMessage() {}
 
 func (x *Encryption) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[21]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2345,7 +2482,7 @@ func (x *Encryption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Encryption.ProtoReflect.Descriptor instead.
 func (*Encryption) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{21}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Encryption) GetKey() string {
@@ -2413,7 +2550,7 @@ type Kind struct {
 
 func (x *Kind) Reset() {
 	*x = Kind{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2425,7 +2562,7 @@ func (x *Kind) String() string {
 func (*Kind) ProtoMessage() {}
 
 func (x *Kind) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[22]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2438,7 +2575,7 @@ func (x *Kind) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kind.ProtoReflect.Descriptor instead.
 func (*Kind) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{22}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Kind) GetKind() string {
@@ -2501,7 +2638,7 @@ type AvailableUpgrade struct {
 
 func (x *AvailableUpgrade) Reset() {
 	*x = AvailableUpgrade{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2513,7 +2650,7 @@ func (x *AvailableUpgrade) String() string {
 func (*AvailableUpgrade) ProtoMessage() {}
 
 func (x *AvailableUpgrade) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[23]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2526,7 +2663,7 @@ func (x *AvailableUpgrade) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AvailableUpgrade.ProtoReflect.Descriptor instead.
 func (*AvailableUpgrade) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{23}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AvailableUpgrade) GetTargetVersion() string {
@@ -2560,7 +2697,7 @@ type LastSwitch struct {
 
 func (x *LastSwitch) Reset() {
 	*x = LastSwitch{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2572,7 +2709,7 @@ func (x *LastSwitch) String() string {
 func (*LastSwitch) ProtoMessage() {}
 
 func (x *LastSwitch) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[24]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2585,7 +2722,7 @@ func (x *LastSwitch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LastSwitch.ProtoReflect.Descriptor instead.
 func (*LastSwitch) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{24}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LastSwitch) GetId() string {
@@ -2655,7 +2792,7 @@ type ReverseSync struct {
 
 func (x *ReverseSync) Reset() {
 	*x = ReverseSync{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2667,7 +2804,7 @@ func (x *ReverseSync) String() string {
 func (*ReverseSync) ProtoMessage() {}
 
 func (x *ReverseSync) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[25]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2680,7 +2817,7 @@ func (x *ReverseSync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseSync.ProtoReflect.Descriptor instead.
 func (*ReverseSync) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{25}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReverseSync) GetEnabled() bool {
@@ -2724,7 +2861,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2736,7 +2873,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[26]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2749,7 +2886,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{26}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Progress) GetCopied() int64 {
@@ -2882,7 +3019,7 @@ type ShardProgress struct {
 
 func (x *ShardProgress) Reset() {
 	*x = ShardProgress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2894,7 +3031,7 @@ func (x *ShardProgress) String() string {
 func (*ShardProgress) ProtoMessage() {}
 
 func (x *ShardProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[27]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2907,7 +3044,7 @@ func (x *ShardProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardProgress.ProtoReflect.Descriptor instead.
 func (*ShardProgress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{27}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ShardProgress) GetShard() int32 {
@@ -3042,7 +3179,7 @@ type Server struct {
 
 func (x *Server) Reset() {
 	*x = Server{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3054,7 +3191,7 @@ func (x *Server) String() string {
 func (*Server) ProtoMessage() {}
 
 func (x *Server) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[28]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3067,7 +3204,7 @@ func (x *Server) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Server.ProtoReflect.Descriptor instead.
 func (*Server) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{28}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Server) GetId() string {
@@ -3159,7 +3296,7 @@ type VersionUsage struct {
 
 func (x *VersionUsage) Reset() {
 	*x = VersionUsage{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3171,7 +3308,7 @@ func (x *VersionUsage) String() string {
 func (*VersionUsage) ProtoMessage() {}
 
 func (x *VersionUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[29]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3184,7 +3321,7 @@ func (x *VersionUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionUsage.ProtoReflect.Descriptor instead.
 func (*VersionUsage) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{29}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *VersionUsage) GetVersion() string {
@@ -3219,7 +3356,7 @@ type GetDeploymentRequest struct {
 
 func (x *GetDeploymentRequest) Reset() {
 	*x = GetDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3231,7 +3368,7 @@ func (x *GetDeploymentRequest) String() string {
 func (*GetDeploymentRequest) ProtoMessage() {}
 
 func (x *GetDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3244,7 +3381,7 @@ func (x *GetDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*GetDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{30}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetDeploymentRequest) GetName() string {
@@ -3276,7 +3413,7 @@ type ListDeploymentsRequest struct {
 
 func (x *ListDeploymentsRequest) Reset() {
 	*x = ListDeploymentsRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3288,7 +3425,7 @@ func (x *ListDeploymentsRequest) String() string {
 func (*ListDeploymentsRequest) ProtoMessage() {}
 
 func (x *ListDeploymentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3301,7 +3438,7 @@ func (x *ListDeploymentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeploymentsRequest.ProtoReflect.Descriptor instead.
 func (*ListDeploymentsRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{31}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{32}
 }
 
 type ListDeploymentsResponse struct {
@@ -3314,7 +3451,7 @@ type ListDeploymentsResponse struct {
 
 func (x *ListDeploymentsResponse) Reset() {
 	*x = ListDeploymentsResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3326,7 +3463,7 @@ func (x *ListDeploymentsResponse) String() string {
 func (*ListDeploymentsResponse) ProtoMessage() {}
 
 func (x *ListDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3339,7 +3476,7 @@ func (x *ListDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*ListDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{32}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListDeploymentsResponse) GetDeployments() []*Deployment {
@@ -3370,7 +3507,7 @@ type CreateDeploymentRequest struct {
 
 func (x *CreateDeploymentRequest) Reset() {
 	*x = CreateDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3382,7 +3519,7 @@ func (x *CreateDeploymentRequest) String() string {
 func (*CreateDeploymentRequest) ProtoMessage() {}
 
 func (x *CreateDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3395,7 +3532,7 @@ func (x *CreateDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*CreateDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{33}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CreateDeploymentRequest) GetName() string {
@@ -3436,7 +3573,7 @@ type CreateDeploymentResponse struct {
 
 func (x *CreateDeploymentResponse) Reset() {
 	*x = CreateDeploymentResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3448,7 +3585,7 @@ func (x *CreateDeploymentResponse) String() string {
 func (*CreateDeploymentResponse) ProtoMessage() {}
 
 func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3461,7 +3598,7 @@ func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeploymentResponse.ProtoReflect.Descriptor instead.
 func (*CreateDeploymentResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{34}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CreateDeploymentResponse) GetDeployment() *Deployment {
@@ -3490,7 +3627,7 @@ type RemoveDeploymentRequest struct {
 
 func (x *RemoveDeploymentRequest) Reset() {
 	*x = RemoveDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3502,7 +3639,7 @@ func (x *RemoveDeploymentRequest) String() string {
 func (*RemoveDeploymentRequest) ProtoMessage() {}
 
 func (x *RemoveDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3515,7 +3652,7 @@ func (x *RemoveDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*RemoveDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{35}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RemoveDeploymentRequest) GetName() string {
@@ -3565,7 +3702,7 @@ type BeginUpgradeRequest struct {
 
 func (x *BeginUpgradeRequest) Reset() {
 	*x = BeginUpgradeRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3577,7 +3714,7 @@ func (x *BeginUpgradeRequest) String() string {
 func (*BeginUpgradeRequest) ProtoMessage() {}
 
 func (x *BeginUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3590,7 +3727,7 @@ func (x *BeginUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*BeginUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{36}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *BeginUpgradeRequest) GetName() string {
@@ -3669,7 +3806,7 @@ type AbortUpgradeRequest struct {
 
 func (x *AbortUpgradeRequest) Reset() {
 	*x = AbortUpgradeRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3681,7 +3818,7 @@ func (x *AbortUpgradeRequest) String() string {
 func (*AbortUpgradeRequest) ProtoMessage() {}
 
 func (x *AbortUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3694,7 +3831,7 @@ func (x *AbortUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*AbortUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{37}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AbortUpgradeRequest) GetName() string {
@@ -3744,7 +3881,7 @@ type SwitchRequest struct {
 
 func (x *SwitchRequest) Reset() {
 	*x = SwitchRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3756,7 +3893,7 @@ func (x *SwitchRequest) String() string {
 func (*SwitchRequest) ProtoMessage() {}
 
 func (x *SwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3769,7 +3906,7 @@ func (x *SwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchRequest.ProtoReflect.Descriptor instead.
 func (*SwitchRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{38}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SwitchRequest) GetName() string {
@@ -3817,7 +3954,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3829,7 +3966,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3842,7 +3979,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{39}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SetPolicyRequest) GetName() string {
@@ -3924,7 +4061,7 @@ type SetPaceRequest struct {
 
 func (x *SetPaceRequest) Reset() {
 	*x = SetPaceRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3936,7 +4073,7 @@ func (x *SetPaceRequest) String() string {
 func (*SetPaceRequest) ProtoMessage() {}
 
 func (x *SetPaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3949,7 +4086,7 @@ func (x *SetPaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPaceRequest.ProtoReflect.Descriptor instead.
 func (*SetPaceRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{40}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SetPaceRequest) GetName() string {
@@ -4018,7 +4155,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4030,7 +4167,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4043,7 +4180,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{41}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PlanRequest) GetName() string {
@@ -4075,7 +4212,7 @@ type PlanReport struct {
 
 func (x *PlanReport) Reset() {
 	*x = PlanReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4087,7 +4224,7 @@ func (x *PlanReport) String() string {
 func (*PlanReport) ProtoMessage() {}
 
 func (x *PlanReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4100,7 +4237,7 @@ func (x *PlanReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanReport.ProtoReflect.Descriptor instead.
 func (*PlanReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{42}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PlanReport) GetFromVersion() string {
@@ -4155,7 +4292,7 @@ type PlanResponse struct {
 
 func (x *PlanResponse) Reset() {
 	*x = PlanResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4167,7 +4304,7 @@ func (x *PlanResponse) String() string {
 func (*PlanResponse) ProtoMessage() {}
 
 func (x *PlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4180,7 +4317,7 @@ func (x *PlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
 func (*PlanResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{43}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PlanResponse) GetWork() *WorkProgress {
@@ -4212,7 +4349,7 @@ type WorkProgress struct {
 
 func (x *WorkProgress) Reset() {
 	*x = WorkProgress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4224,7 +4361,7 @@ func (x *WorkProgress) String() string {
 func (*WorkProgress) ProtoMessage() {}
 
 func (x *WorkProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4237,7 +4374,7 @@ func (x *WorkProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkProgress.ProtoReflect.Descriptor instead.
 func (*WorkProgress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{44}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *WorkProgress) GetDoing() string {
@@ -4287,7 +4424,7 @@ type PlanCheck struct {
 
 func (x *PlanCheck) Reset() {
 	*x = PlanCheck{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4299,7 +4436,7 @@ func (x *PlanCheck) String() string {
 func (*PlanCheck) ProtoMessage() {}
 
 func (x *PlanCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4312,7 +4449,7 @@ func (x *PlanCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanCheck.ProtoReflect.Descriptor instead.
 func (*PlanCheck) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{45}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PlanCheck) GetArea() string {
@@ -4356,7 +4493,7 @@ type RehearseRequest struct {
 
 func (x *RehearseRequest) Reset() {
 	*x = RehearseRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4368,7 +4505,7 @@ func (x *RehearseRequest) String() string {
 func (*RehearseRequest) ProtoMessage() {}
 
 func (x *RehearseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4381,7 +4518,7 @@ func (x *RehearseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehearseRequest.ProtoReflect.Descriptor instead.
 func (*RehearseRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{46}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *RehearseRequest) GetName() string {
@@ -4430,7 +4567,7 @@ type RehearseResponse struct {
 
 func (x *RehearseResponse) Reset() {
 	*x = RehearseResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4442,7 +4579,7 @@ func (x *RehearseResponse) String() string {
 func (*RehearseResponse) ProtoMessage() {}
 
 func (x *RehearseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4455,7 +4592,7 @@ func (x *RehearseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehearseResponse.ProtoReflect.Descriptor instead.
 func (*RehearseResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{47}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RehearseResponse) GetProgress() string {
@@ -4498,7 +4635,7 @@ type RehearseReport struct {
 
 func (x *RehearseReport) Reset() {
 	*x = RehearseReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4510,7 +4647,7 @@ func (x *RehearseReport) String() string {
 func (*RehearseReport) ProtoMessage() {}
 
 func (x *RehearseReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4523,7 +4660,7 @@ func (x *RehearseReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehearseReport.ProtoReflect.Descriptor instead.
 func (*RehearseReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{48}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RehearseReport) GetOk() bool {
@@ -4609,7 +4746,7 @@ type Rehearsal struct {
 
 func (x *Rehearsal) Reset() {
 	*x = Rehearsal{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4621,7 +4758,7 @@ func (x *Rehearsal) String() string {
 func (*Rehearsal) ProtoMessage() {}
 
 func (x *Rehearsal) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4634,7 +4771,7 @@ func (x *Rehearsal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rehearsal.ProtoReflect.Descriptor instead.
 func (*Rehearsal) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{49}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Rehearsal) GetFrom() string {
@@ -4692,7 +4829,7 @@ type CompleteRequest struct {
 
 func (x *CompleteRequest) Reset() {
 	*x = CompleteRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4704,7 +4841,7 @@ func (x *CompleteRequest) String() string {
 func (*CompleteRequest) ProtoMessage() {}
 
 func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4717,7 +4854,7 @@ func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
 func (*CompleteRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{50}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *CompleteRequest) GetName() string {
@@ -4785,7 +4922,7 @@ type EstimateLossRequest struct {
 
 func (x *EstimateLossRequest) Reset() {
 	*x = EstimateLossRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4797,7 +4934,7 @@ func (x *EstimateLossRequest) String() string {
 func (*EstimateLossRequest) ProtoMessage() {}
 
 func (x *EstimateLossRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4810,7 +4947,7 @@ func (x *EstimateLossRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EstimateLossRequest.ProtoReflect.Descriptor instead.
 func (*EstimateLossRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{51}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *EstimateLossRequest) GetName() string {
@@ -4831,7 +4968,7 @@ type EstimateLossResponse struct {
 
 func (x *EstimateLossResponse) Reset() {
 	*x = EstimateLossResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4843,7 +4980,7 @@ func (x *EstimateLossResponse) String() string {
 func (*EstimateLossResponse) ProtoMessage() {}
 
 func (x *EstimateLossResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4856,7 +4993,7 @@ func (x *EstimateLossResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EstimateLossResponse.ProtoReflect.Descriptor instead.
 func (*EstimateLossResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{52}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *EstimateLossResponse) GetCompared() int64 {
@@ -4896,7 +5033,7 @@ type LossReport struct {
 
 func (x *LossReport) Reset() {
 	*x = LossReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4908,7 +5045,7 @@ func (x *LossReport) String() string {
 func (*LossReport) ProtoMessage() {}
 
 func (x *LossReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4921,7 +5058,7 @@ func (x *LossReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LossReport.ProtoReflect.Descriptor instead.
 func (*LossReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{53}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *LossReport) GetCompared() int64 {
@@ -4982,7 +5119,7 @@ type ListUpdatesRequest struct {
 
 func (x *ListUpdatesRequest) Reset() {
 	*x = ListUpdatesRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4994,7 +5131,7 @@ func (x *ListUpdatesRequest) String() string {
 func (*ListUpdatesRequest) ProtoMessage() {}
 
 func (x *ListUpdatesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5007,7 +5144,7 @@ func (x *ListUpdatesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUpdatesRequest.ProtoReflect.Descriptor instead.
 func (*ListUpdatesRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{54}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListUpdatesRequest) GetName() string {
@@ -5026,7 +5163,7 @@ type ListUpdatesResponse struct {
 
 func (x *ListUpdatesResponse) Reset() {
 	*x = ListUpdatesResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5038,7 +5175,7 @@ func (x *ListUpdatesResponse) String() string {
 func (*ListUpdatesResponse) ProtoMessage() {}
 
 func (x *ListUpdatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5051,7 +5188,7 @@ func (x *ListUpdatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUpdatesResponse.ProtoReflect.Descriptor instead.
 func (*ListUpdatesResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{55}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListUpdatesResponse) GetTasks() []*ListUpdatesResponse_Task {
@@ -5073,7 +5210,7 @@ type BeginUpdateRequest struct {
 
 func (x *BeginUpdateRequest) Reset() {
 	*x = BeginUpdateRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5085,7 +5222,7 @@ func (x *BeginUpdateRequest) String() string {
 func (*BeginUpdateRequest) ProtoMessage() {}
 
 func (x *BeginUpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5098,7 +5235,7 @@ func (x *BeginUpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginUpdateRequest.ProtoReflect.Descriptor instead.
 func (*BeginUpdateRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{56}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *BeginUpdateRequest) GetName() string {
@@ -5142,7 +5279,7 @@ type CancelUpdateRequest struct {
 
 func (x *CancelUpdateRequest) Reset() {
 	*x = CancelUpdateRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5154,7 +5291,7 @@ func (x *CancelUpdateRequest) String() string {
 func (*CancelUpdateRequest) ProtoMessage() {}
 
 func (x *CancelUpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5167,7 +5304,7 @@ func (x *CancelUpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelUpdateRequest.ProtoReflect.Descriptor instead.
 func (*CancelUpdateRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{57}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *CancelUpdateRequest) GetName() string {
@@ -5220,7 +5357,7 @@ type WaiveKindRequest struct {
 
 func (x *WaiveKindRequest) Reset() {
 	*x = WaiveKindRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5232,7 +5369,7 @@ func (x *WaiveKindRequest) String() string {
 func (*WaiveKindRequest) ProtoMessage() {}
 
 func (x *WaiveKindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5245,7 +5382,7 @@ func (x *WaiveKindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiveKindRequest.ProtoReflect.Descriptor instead.
 func (*WaiveKindRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{58}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *WaiveKindRequest) GetName() string {
@@ -5293,7 +5430,7 @@ type WaiveKindResponse struct {
 
 func (x *WaiveKindResponse) Reset() {
 	*x = WaiveKindResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5305,7 +5442,7 @@ func (x *WaiveKindResponse) String() string {
 func (*WaiveKindResponse) ProtoMessage() {}
 
 func (x *WaiveKindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5318,7 +5455,7 @@ func (x *WaiveKindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiveKindResponse.ProtoReflect.Descriptor instead.
 func (*WaiveKindResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{59}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *WaiveKindResponse) GetWaived() int64 {
@@ -5344,7 +5481,7 @@ type WatchDeploymentRequest struct {
 
 func (x *WatchDeploymentRequest) Reset() {
 	*x = WatchDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5356,7 +5493,7 @@ func (x *WatchDeploymentRequest) String() string {
 func (*WatchDeploymentRequest) ProtoMessage() {}
 
 func (x *WatchDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5369,7 +5506,7 @@ func (x *WatchDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*WatchDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{60}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *WatchDeploymentRequest) GetName() string {
@@ -5389,7 +5526,7 @@ type ListParkedRequest struct {
 
 func (x *ListParkedRequest) Reset() {
 	*x = ListParkedRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5401,7 +5538,7 @@ func (x *ListParkedRequest) String() string {
 func (*ListParkedRequest) ProtoMessage() {}
 
 func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5414,7 +5551,7 @@ func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedRequest.ProtoReflect.Descriptor instead.
 func (*ListParkedRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{61}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ListParkedRequest) GetName() string {
@@ -5441,7 +5578,7 @@ type ListParkedResponse struct {
 
 func (x *ListParkedResponse) Reset() {
 	*x = ListParkedResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5453,7 +5590,7 @@ func (x *ListParkedResponse) String() string {
 func (*ListParkedResponse) ProtoMessage() {}
 
 func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5466,7 +5603,7 @@ func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedResponse.ProtoReflect.Descriptor instead.
 func (*ListParkedResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{62}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ListParkedResponse) GetParked() []*ParkedRecord {
@@ -5500,7 +5637,7 @@ type ParkedRecord struct {
 
 func (x *ParkedRecord) Reset() {
 	*x = ParkedRecord{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5512,7 +5649,7 @@ func (x *ParkedRecord) String() string {
 func (*ParkedRecord) ProtoMessage() {}
 
 func (x *ParkedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5525,7 +5662,7 @@ func (x *ParkedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParkedRecord.ProtoReflect.Descriptor instead.
 func (*ParkedRecord) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{63}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ParkedRecord) GetKind() string {
@@ -5597,7 +5734,7 @@ type WaiveParkedRequest struct {
 
 func (x *WaiveParkedRequest) Reset() {
 	*x = WaiveParkedRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5609,7 +5746,7 @@ func (x *WaiveParkedRequest) String() string {
 func (*WaiveParkedRequest) ProtoMessage() {}
 
 func (x *WaiveParkedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5622,7 +5759,7 @@ func (x *WaiveParkedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiveParkedRequest.ProtoReflect.Descriptor instead.
 func (*WaiveParkedRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{64}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *WaiveParkedRequest) GetName() string {
@@ -5669,7 +5806,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5681,7 +5818,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5694,7 +5831,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{65}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *VerifyRequest) GetName() string {
@@ -5715,7 +5852,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5727,7 +5864,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5740,7 +5877,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{66}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *VerifyResponse) GetProgress() *VerifyProgress {
@@ -5774,7 +5911,7 @@ type VerifyProgress struct {
 
 func (x *VerifyProgress) Reset() {
 	*x = VerifyProgress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5786,7 +5923,7 @@ func (x *VerifyProgress) String() string {
 func (*VerifyProgress) ProtoMessage() {}
 
 func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5799,7 +5936,7 @@ func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyProgress.ProtoReflect.Descriptor instead.
 func (*VerifyProgress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{67}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *VerifyProgress) GetCompared() int64 {
@@ -5833,7 +5970,7 @@ type VerifyReport struct {
 
 func (x *VerifyReport) Reset() {
 	*x = VerifyReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5845,7 +5982,7 @@ func (x *VerifyReport) String() string {
 func (*VerifyReport) ProtoMessage() {}
 
 func (x *VerifyReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5858,7 +5995,7 @@ func (x *VerifyReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyReport.ProtoReflect.Descriptor instead.
 func (*VerifyReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{68}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *VerifyReport) GetEqual() bool {
@@ -5938,7 +6075,7 @@ type TryTransformRequest struct {
 
 func (x *TryTransformRequest) Reset() {
 	*x = TryTransformRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5950,7 +6087,7 @@ func (x *TryTransformRequest) String() string {
 func (*TryTransformRequest) ProtoMessage() {}
 
 func (x *TryTransformRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5963,7 +6100,7 @@ func (x *TryTransformRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TryTransformRequest.ProtoReflect.Descriptor instead.
 func (*TryTransformRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{69}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *TryTransformRequest) GetName() string {
@@ -6023,7 +6160,7 @@ type TryTransformResponse struct {
 
 func (x *TryTransformResponse) Reset() {
 	*x = TryTransformResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6035,7 +6172,7 @@ func (x *TryTransformResponse) String() string {
 func (*TryTransformResponse) ProtoMessage() {}
 
 func (x *TryTransformResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6048,7 +6185,7 @@ func (x *TryTransformResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TryTransformResponse.ProtoReflect.Descriptor instead.
 func (*TryTransformResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{70}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *TryTransformResponse) GetWas() []*TriedRecord {
@@ -6110,7 +6247,7 @@ type TriedRecord struct {
 
 func (x *TriedRecord) Reset() {
 	*x = TriedRecord{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[71]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6122,7 +6259,7 @@ func (x *TriedRecord) String() string {
 func (*TriedRecord) ProtoMessage() {}
 
 func (x *TriedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[71]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6135,7 +6272,7 @@ func (x *TriedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TriedRecord.ProtoReflect.Descriptor instead.
 func (*TriedRecord) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{71}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *TriedRecord) GetKind() string {
@@ -6164,7 +6301,7 @@ type TriedDifference struct {
 
 func (x *TriedDifference) Reset() {
 	*x = TriedDifference{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[72]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6176,7 +6313,7 @@ func (x *TriedDifference) String() string {
 func (*TriedDifference) ProtoMessage() {}
 
 func (x *TriedDifference) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[72]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6189,7 +6326,7 @@ func (x *TriedDifference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TriedDifference.ProtoReflect.Descriptor instead.
 func (*TriedDifference) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{72}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *TriedDifference) GetKind() string {
@@ -6228,7 +6365,7 @@ type GetVersionRequest struct {
 
 func (x *GetVersionRequest) Reset() {
 	*x = GetVersionRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[73]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6240,7 +6377,7 @@ func (x *GetVersionRequest) String() string {
 func (*GetVersionRequest) ProtoMessage() {}
 
 func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[73]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6253,7 +6390,7 @@ func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVersionRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{73}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{74}
 }
 
 // Version is a build of the program. What it does not know of itself is "unknown".
@@ -6275,7 +6412,7 @@ type Version struct {
 
 func (x *Version) Reset() {
 	*x = Version{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[74]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6287,7 +6424,7 @@ func (x *Version) String() string {
 func (*Version) ProtoMessage() {}
 
 func (x *Version) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[74]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6300,7 +6437,7 @@ func (x *Version) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Version.ProtoReflect.Descriptor instead.
 func (*Version) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{74}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *Version) GetVersion() string {
@@ -6374,7 +6511,7 @@ type RegisterClientRequest struct {
 
 func (x *RegisterClientRequest) Reset() {
 	*x = RegisterClientRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[75]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6386,7 +6523,7 @@ func (x *RegisterClientRequest) String() string {
 func (*RegisterClientRequest) ProtoMessage() {}
 
 func (x *RegisterClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[75]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6399,7 +6536,7 @@ func (x *RegisterClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterClientRequest.ProtoReflect.Descriptor instead.
 func (*RegisterClientRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{75}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *RegisterClientRequest) GetName() string {
@@ -6441,7 +6578,7 @@ type RegisterClientResponse struct {
 
 func (x *RegisterClientResponse) Reset() {
 	*x = RegisterClientResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[76]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6453,7 +6590,7 @@ func (x *RegisterClientResponse) String() string {
 func (*RegisterClientResponse) ProtoMessage() {}
 
 func (x *RegisterClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[76]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6466,7 +6603,7 @@ func (x *RegisterClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterClientResponse.ProtoReflect.Descriptor instead.
 func (*RegisterClientResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{76}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *RegisterClientResponse) GetClientId() string {
@@ -6500,7 +6637,7 @@ type DeregisterClientRequest struct {
 
 func (x *DeregisterClientRequest) Reset() {
 	*x = DeregisterClientRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[77]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6512,7 +6649,7 @@ func (x *DeregisterClientRequest) String() string {
 func (*DeregisterClientRequest) ProtoMessage() {}
 
 func (x *DeregisterClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[77]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6525,7 +6662,7 @@ func (x *DeregisterClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeregisterClientRequest.ProtoReflect.Descriptor instead.
 func (*DeregisterClientRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{77}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *DeregisterClientRequest) GetName() string {
@@ -6550,7 +6687,7 @@ type DeregisterClientResponse struct {
 
 func (x *DeregisterClientResponse) Reset() {
 	*x = DeregisterClientResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[78]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6562,7 +6699,7 @@ func (x *DeregisterClientResponse) String() string {
 func (*DeregisterClientResponse) ProtoMessage() {}
 
 func (x *DeregisterClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[78]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6575,7 +6712,7 @@ func (x *DeregisterClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeregisterClientResponse.ProtoReflect.Descriptor instead.
 func (*DeregisterClientResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{78}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{79}
 }
 
 type AckHoldRequest struct {
@@ -6590,7 +6727,7 @@ type AckHoldRequest struct {
 
 func (x *AckHoldRequest) Reset() {
 	*x = AckHoldRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[79]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6602,7 +6739,7 @@ func (x *AckHoldRequest) String() string {
 func (*AckHoldRequest) ProtoMessage() {}
 
 func (x *AckHoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[79]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6615,7 +6752,7 @@ func (x *AckHoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckHoldRequest.ProtoReflect.Descriptor instead.
 func (*AckHoldRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{79}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *AckHoldRequest) GetName() string {
@@ -6656,7 +6793,7 @@ type AckHoldResponse struct {
 
 func (x *AckHoldResponse) Reset() {
 	*x = AckHoldResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[80]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6668,7 +6805,7 @@ func (x *AckHoldResponse) String() string {
 func (*AckHoldResponse) ProtoMessage() {}
 
 func (x *AckHoldResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[80]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6681,7 +6818,7 @@ func (x *AckHoldResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckHoldResponse.ProtoReflect.Descriptor instead.
 func (*AckHoldResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{80}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *AckHoldResponse) GetAcked() int32 {
@@ -6710,7 +6847,7 @@ type GetLocationRequest struct {
 
 func (x *GetLocationRequest) Reset() {
 	*x = GetLocationRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[81]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6722,7 +6859,7 @@ func (x *GetLocationRequest) String() string {
 func (*GetLocationRequest) ProtoMessage() {}
 
 func (x *GetLocationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[81]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6735,7 +6872,7 @@ func (x *GetLocationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLocationRequest.ProtoReflect.Descriptor instead.
 func (*GetLocationRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{81}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *GetLocationRequest) GetName() string {
@@ -6792,7 +6929,7 @@ type Location struct {
 
 func (x *Location) Reset() {
 	*x = Location{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[82]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6804,7 +6941,7 @@ func (x *Location) String() string {
 func (*Location) ProtoMessage() {}
 
 func (x *Location) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[82]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6817,7 +6954,7 @@ func (x *Location) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Location.ProtoReflect.Descriptor instead.
 func (*Location) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{82}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *Location) GetState() Location_State {
@@ -6923,7 +7060,7 @@ type KindLocation struct {
 
 func (x *KindLocation) Reset() {
 	*x = KindLocation{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[83]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6935,7 +7072,7 @@ func (x *KindLocation) String() string {
 func (*KindLocation) ProtoMessage() {}
 
 func (x *KindLocation) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[83]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6948,7 +7085,7 @@ func (x *KindLocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KindLocation.ProtoReflect.Descriptor instead.
 func (*KindLocation) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{83}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *KindLocation) GetKind() string {
@@ -7016,7 +7153,7 @@ type Rollout struct {
 
 func (x *Rollout) Reset() {
 	*x = Rollout{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[84]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7028,7 +7165,7 @@ func (x *Rollout) String() string {
 func (*Rollout) ProtoMessage() {}
 
 func (x *Rollout) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[84]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7041,7 +7178,7 @@ func (x *Rollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
 func (*Rollout) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{84}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *Rollout) GetName() string {
@@ -7158,7 +7295,7 @@ type RolloutPolicy struct {
 
 func (x *RolloutPolicy) Reset() {
 	*x = RolloutPolicy{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[85]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7170,7 +7307,7 @@ func (x *RolloutPolicy) String() string {
 func (*RolloutPolicy) ProtoMessage() {}
 
 func (x *RolloutPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[85]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7183,7 +7320,7 @@ func (x *RolloutPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutPolicy.ProtoReflect.Descriptor instead.
 func (*RolloutPolicy) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{85}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *RolloutPolicy) GetPauseMs() int64 {
@@ -7245,7 +7382,7 @@ type RolloutWave struct {
 
 func (x *RolloutWave) Reset() {
 	*x = RolloutWave{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[86]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7257,7 +7394,7 @@ func (x *RolloutWave) String() string {
 func (*RolloutWave) ProtoMessage() {}
 
 func (x *RolloutWave) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[86]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7270,7 +7407,7 @@ func (x *RolloutWave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutWave.ProtoReflect.Descriptor instead.
 func (*RolloutWave) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{86}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *RolloutWave) GetDeployments() []*RolloutDeployment {
@@ -7294,7 +7431,7 @@ type RolloutDeployment struct {
 
 func (x *RolloutDeployment) Reset() {
 	*x = RolloutDeployment{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[87]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7306,7 +7443,7 @@ func (x *RolloutDeployment) String() string {
 func (*RolloutDeployment) ProtoMessage() {}
 
 func (x *RolloutDeployment) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[87]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7319,7 +7456,7 @@ func (x *RolloutDeployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutDeployment.ProtoReflect.Descriptor instead.
 func (*RolloutDeployment) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{87}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *RolloutDeployment) GetName() string {
@@ -7369,7 +7506,7 @@ type RolloutEvent struct {
 
 func (x *RolloutEvent) Reset() {
 	*x = RolloutEvent{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[88]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7381,7 +7518,7 @@ func (x *RolloutEvent) String() string {
 func (*RolloutEvent) ProtoMessage() {}
 
 func (x *RolloutEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[88]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7394,7 +7531,7 @@ func (x *RolloutEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutEvent.ProtoReflect.Descriptor instead.
 func (*RolloutEvent) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{88}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *RolloutEvent) GetAt() string {
@@ -7432,7 +7569,7 @@ type BeginRolloutRequest struct {
 
 func (x *BeginRolloutRequest) Reset() {
 	*x = BeginRolloutRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[89]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7444,7 +7581,7 @@ func (x *BeginRolloutRequest) String() string {
 func (*BeginRolloutRequest) ProtoMessage() {}
 
 func (x *BeginRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[89]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7457,7 +7594,7 @@ func (x *BeginRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginRolloutRequest.ProtoReflect.Descriptor instead.
 func (*BeginRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{89}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *BeginRolloutRequest) GetName() string {
@@ -7511,7 +7648,7 @@ type GetRolloutRequest struct {
 
 func (x *GetRolloutRequest) Reset() {
 	*x = GetRolloutRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[90]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7523,7 +7660,7 @@ func (x *GetRolloutRequest) String() string {
 func (*GetRolloutRequest) ProtoMessage() {}
 
 func (x *GetRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[90]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7536,7 +7673,7 @@ func (x *GetRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRolloutRequest.ProtoReflect.Descriptor instead.
 func (*GetRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{90}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *GetRolloutRequest) GetName() string {
@@ -7554,7 +7691,7 @@ type ListRolloutsRequest struct {
 
 func (x *ListRolloutsRequest) Reset() {
 	*x = ListRolloutsRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[91]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7566,7 +7703,7 @@ func (x *ListRolloutsRequest) String() string {
 func (*ListRolloutsRequest) ProtoMessage() {}
 
 func (x *ListRolloutsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[91]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7579,7 +7716,7 @@ func (x *ListRolloutsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRolloutsRequest.ProtoReflect.Descriptor instead.
 func (*ListRolloutsRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{91}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{92}
 }
 
 type ListRolloutsResponse struct {
@@ -7592,7 +7729,7 @@ type ListRolloutsResponse struct {
 
 func (x *ListRolloutsResponse) Reset() {
 	*x = ListRolloutsResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[92]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7604,7 +7741,7 @@ func (x *ListRolloutsResponse) String() string {
 func (*ListRolloutsResponse) ProtoMessage() {}
 
 func (x *ListRolloutsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[92]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7617,7 +7754,7 @@ func (x *ListRolloutsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRolloutsResponse.ProtoReflect.Descriptor instead.
 func (*ListRolloutsResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{92}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *ListRolloutsResponse) GetRollouts() []*Rollout {
@@ -7648,7 +7785,7 @@ type ChangeRolloutRequest struct {
 
 func (x *ChangeRolloutRequest) Reset() {
 	*x = ChangeRolloutRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[93]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7660,7 +7797,7 @@ func (x *ChangeRolloutRequest) String() string {
 func (*ChangeRolloutRequest) ProtoMessage() {}
 
 func (x *ChangeRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[93]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7673,7 +7810,7 @@ func (x *ChangeRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRolloutRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{93}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *ChangeRolloutRequest) GetName() string {
@@ -7729,7 +7866,7 @@ type ForgetRolloutRequest struct {
 
 func (x *ForgetRolloutRequest) Reset() {
 	*x = ForgetRolloutRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[94]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7741,7 +7878,7 @@ func (x *ForgetRolloutRequest) String() string {
 func (*ForgetRolloutRequest) ProtoMessage() {}
 
 func (x *ForgetRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[94]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7754,7 +7891,7 @@ func (x *ForgetRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetRolloutRequest.ProtoReflect.Descriptor instead.
 func (*ForgetRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{94}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *ForgetRolloutRequest) GetName() string {
@@ -7789,7 +7926,7 @@ type ListDeploymentsResponse_Unreadable struct {
 
 func (x *ListDeploymentsResponse_Unreadable) Reset() {
 	*x = ListDeploymentsResponse_Unreadable{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[96]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7801,7 +7938,7 @@ func (x *ListDeploymentsResponse_Unreadable) String() string {
 func (*ListDeploymentsResponse_Unreadable) ProtoMessage() {}
 
 func (x *ListDeploymentsResponse_Unreadable) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[96]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7814,7 +7951,7 @@ func (x *ListDeploymentsResponse_Unreadable) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use ListDeploymentsResponse_Unreadable.ProtoReflect.Descriptor instead.
 func (*ListDeploymentsResponse_Unreadable) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{32, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{33, 0}
 }
 
 func (x *ListDeploymentsResponse_Unreadable) GetName() string {
@@ -7843,7 +7980,7 @@ type ListUpdatesResponse_Task struct {
 
 func (x *ListUpdatesResponse_Task) Reset() {
 	*x = ListUpdatesResponse_Task{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[98]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7855,7 +7992,7 @@ func (x *ListUpdatesResponse_Task) String() string {
 func (*ListUpdatesResponse_Task) ProtoMessage() {}
 
 func (x *ListUpdatesResponse_Task) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[98]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7868,7 +8005,7 @@ func (x *ListUpdatesResponse_Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUpdatesResponse_Task.ProtoReflect.Descriptor instead.
 func (*ListUpdatesResponse_Task) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{55, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{56, 0}
 }
 
 func (x *ListUpdatesResponse_Task) GetName() string {
@@ -7903,7 +8040,7 @@ var File_dbcontroller_v1_deployment_proto protoreflect.FileDescriptor
 
 const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\n" +
-	" dbcontroller/v1/deployment.proto\x12\x0fdbcontroller.v1\"\xb7\v\n" +
+	" dbcontroller/v1/deployment.proto\x12\x0fdbcontroller.v1\"\xf1\v\n" +
 	"\n" +
 	"Deployment\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
@@ -7929,7 +8066,8 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x04pace\x18\x0f \x01(\v2\x15.dbcontroller.v1.PaceR\x04pace\x12>\n" +
 	"\treadiness\x18\x10 \x01(\v2 .dbcontroller.v1.SwitchReadinessR\treadiness\x12B\n" +
 	"\rrollback_safe\x18\x11 \x01(\v2\x1d.dbcontroller.v1.RollbackSafeR\frollbackSafe\x123\n" +
-	"\x06update\x18\x12 \x01(\v2\x1b.dbcontroller.v1.DataUpdateR\x06update\x127\n" +
+	"\x06update\x18\x12 \x01(\v2\x1b.dbcontroller.v1.DataUpdateR\x06update\x128\n" +
+	"\tfollowing\x180 \x03(\v2\x1a.dbcontroller.v1.FollowingR\tfollowing\x127\n" +
 	"\ahistory\x18\x13 \x03(\v2\x1d.dbcontroller.v1.HistoryEntryR\ahistory\x12\x1a\n" +
 	"\bretiring\x18\x14 \x01(\tR\bretiring\x12\x18\n" +
 	"\aretired\x18\x15 \x03(\tR\aretired\x122\n" +
@@ -8066,7 +8204,22 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	" \x01(\tR\x03key\x12\x1d\n" +
 	"\n" +
 	"done_kinds\x18\v \x01(\x05R\tdoneKinds\x12\x14\n" +
-	"\x05kinds\x18\f \x01(\x05R\x05kinds\"\xd6\x04\n" +
+	"\x05kinds\x18\f \x01(\x05R\x05kinds\"\xa7\x02\n" +
+	"\tFollowing\x12\x12\n" +
+	"\x04task\x18\x01 \x01(\tR\x04task\x12\x1e\n" +
+	"\n" +
+	"deployment\x18\x02 \x01(\tR\n" +
+	"deployment\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x12\x1b\n" +
+	"\tswitch_id\x18\x04 \x01(\tR\bswitchId\x12\x16\n" +
+	"\x06passes\x18\x05 \x01(\x05R\x06passes\x12\x18\n" +
+	"\achanged\x18\x06 \x01(\x03R\achanged\x12\x16\n" +
+	"\x06failed\x18\a \x01(\x03R\x06failed\x12\x18\n" +
+	"\aoutcome\x18\b \x01(\tR\aoutcome\x12\x14\n" +
+	"\x05again\x18\t \x01(\bR\x05again\x12\x18\n" +
+	"\arunning\x18\n" +
+	" \x01(\bR\arunning\x12\x1b\n" +
+	"\twaits_for\x18\v \x01(\tR\bwaitsFor\"\xd6\x04\n" +
 	"\fUpgradeState\x12%\n" +
 	"\x0etarget_version\x18\x01 \x01(\tR\rtargetVersion\x12!\n" +
 	"\fready_shards\x18\x02 \x03(\x05R\vreadyShards\x12%\n" +
@@ -8697,7 +8850,7 @@ func file_dbcontroller_v1_deployment_proto_rawDescGZIP() []byte {
 }
 
 var file_dbcontroller_v1_deployment_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 99)
+var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 100)
 var file_dbcontroller_v1_deployment_proto_goTypes = []any{
 	(UpgradeState_State)(0),                    // 0: dbcontroller.v1.UpgradeState.State
 	(PlanCheck_Verdict)(0),                     // 1: dbcontroller.v1.PlanCheck.Verdict
@@ -8722,229 +8875,231 @@ var file_dbcontroller_v1_deployment_proto_goTypes = []any{
 	(*HistoryEntry)(nil),                       // 20: dbcontroller.v1.HistoryEntry
 	(*PhaseTime)(nil),                          // 21: dbcontroller.v1.PhaseTime
 	(*DataUpdate)(nil),                         // 22: dbcontroller.v1.DataUpdate
-	(*UpgradeState)(nil),                       // 23: dbcontroller.v1.UpgradeState
-	(*SwitchPolicy)(nil),                       // 24: dbcontroller.v1.SwitchPolicy
-	(*Namespace)(nil),                          // 25: dbcontroller.v1.Namespace
-	(*Encryption)(nil),                         // 26: dbcontroller.v1.Encryption
-	(*Kind)(nil),                               // 27: dbcontroller.v1.Kind
-	(*AvailableUpgrade)(nil),                   // 28: dbcontroller.v1.AvailableUpgrade
-	(*LastSwitch)(nil),                         // 29: dbcontroller.v1.LastSwitch
-	(*ReverseSync)(nil),                        // 30: dbcontroller.v1.ReverseSync
-	(*Progress)(nil),                           // 31: dbcontroller.v1.Progress
-	(*ShardProgress)(nil),                      // 32: dbcontroller.v1.ShardProgress
-	(*Server)(nil),                             // 33: dbcontroller.v1.Server
-	(*VersionUsage)(nil),                       // 34: dbcontroller.v1.VersionUsage
-	(*GetDeploymentRequest)(nil),               // 35: dbcontroller.v1.GetDeploymentRequest
-	(*ListDeploymentsRequest)(nil),             // 36: dbcontroller.v1.ListDeploymentsRequest
-	(*ListDeploymentsResponse)(nil),            // 37: dbcontroller.v1.ListDeploymentsResponse
-	(*CreateDeploymentRequest)(nil),            // 38: dbcontroller.v1.CreateDeploymentRequest
-	(*CreateDeploymentResponse)(nil),           // 39: dbcontroller.v1.CreateDeploymentResponse
-	(*RemoveDeploymentRequest)(nil),            // 40: dbcontroller.v1.RemoveDeploymentRequest
-	(*BeginUpgradeRequest)(nil),                // 41: dbcontroller.v1.BeginUpgradeRequest
-	(*AbortUpgradeRequest)(nil),                // 42: dbcontroller.v1.AbortUpgradeRequest
-	(*SwitchRequest)(nil),                      // 43: dbcontroller.v1.SwitchRequest
-	(*SetPolicyRequest)(nil),                   // 44: dbcontroller.v1.SetPolicyRequest
-	(*SetPaceRequest)(nil),                     // 45: dbcontroller.v1.SetPaceRequest
-	(*PlanRequest)(nil),                        // 46: dbcontroller.v1.PlanRequest
-	(*PlanReport)(nil),                         // 47: dbcontroller.v1.PlanReport
-	(*PlanResponse)(nil),                       // 48: dbcontroller.v1.PlanResponse
-	(*WorkProgress)(nil),                       // 49: dbcontroller.v1.WorkProgress
-	(*PlanCheck)(nil),                          // 50: dbcontroller.v1.PlanCheck
-	(*RehearseRequest)(nil),                    // 51: dbcontroller.v1.RehearseRequest
-	(*RehearseResponse)(nil),                   // 52: dbcontroller.v1.RehearseResponse
-	(*RehearseReport)(nil),                     // 53: dbcontroller.v1.RehearseReport
-	(*Rehearsal)(nil),                          // 54: dbcontroller.v1.Rehearsal
-	(*CompleteRequest)(nil),                    // 55: dbcontroller.v1.CompleteRequest
-	(*EstimateLossRequest)(nil),                // 56: dbcontroller.v1.EstimateLossRequest
-	(*EstimateLossResponse)(nil),               // 57: dbcontroller.v1.EstimateLossResponse
-	(*LossReport)(nil),                         // 58: dbcontroller.v1.LossReport
-	(*ListUpdatesRequest)(nil),                 // 59: dbcontroller.v1.ListUpdatesRequest
-	(*ListUpdatesResponse)(nil),                // 60: dbcontroller.v1.ListUpdatesResponse
-	(*BeginUpdateRequest)(nil),                 // 61: dbcontroller.v1.BeginUpdateRequest
-	(*CancelUpdateRequest)(nil),                // 62: dbcontroller.v1.CancelUpdateRequest
-	(*WaiveKindRequest)(nil),                   // 63: dbcontroller.v1.WaiveKindRequest
-	(*WaiveKindResponse)(nil),                  // 64: dbcontroller.v1.WaiveKindResponse
-	(*WatchDeploymentRequest)(nil),             // 65: dbcontroller.v1.WatchDeploymentRequest
-	(*ListParkedRequest)(nil),                  // 66: dbcontroller.v1.ListParkedRequest
-	(*ListParkedResponse)(nil),                 // 67: dbcontroller.v1.ListParkedResponse
-	(*ParkedRecord)(nil),                       // 68: dbcontroller.v1.ParkedRecord
-	(*WaiveParkedRequest)(nil),                 // 69: dbcontroller.v1.WaiveParkedRequest
-	(*VerifyRequest)(nil),                      // 70: dbcontroller.v1.VerifyRequest
-	(*VerifyResponse)(nil),                     // 71: dbcontroller.v1.VerifyResponse
-	(*VerifyProgress)(nil),                     // 72: dbcontroller.v1.VerifyProgress
-	(*VerifyReport)(nil),                       // 73: dbcontroller.v1.VerifyReport
-	(*TryTransformRequest)(nil),                // 74: dbcontroller.v1.TryTransformRequest
-	(*TryTransformResponse)(nil),               // 75: dbcontroller.v1.TryTransformResponse
-	(*TriedRecord)(nil),                        // 76: dbcontroller.v1.TriedRecord
-	(*TriedDifference)(nil),                    // 77: dbcontroller.v1.TriedDifference
-	(*GetVersionRequest)(nil),                  // 78: dbcontroller.v1.GetVersionRequest
-	(*Version)(nil),                            // 79: dbcontroller.v1.Version
-	(*RegisterClientRequest)(nil),              // 80: dbcontroller.v1.RegisterClientRequest
-	(*RegisterClientResponse)(nil),             // 81: dbcontroller.v1.RegisterClientResponse
-	(*DeregisterClientRequest)(nil),            // 82: dbcontroller.v1.DeregisterClientRequest
-	(*DeregisterClientResponse)(nil),           // 83: dbcontroller.v1.DeregisterClientResponse
-	(*AckHoldRequest)(nil),                     // 84: dbcontroller.v1.AckHoldRequest
-	(*AckHoldResponse)(nil),                    // 85: dbcontroller.v1.AckHoldResponse
-	(*GetLocationRequest)(nil),                 // 86: dbcontroller.v1.GetLocationRequest
-	(*Location)(nil),                           // 87: dbcontroller.v1.Location
-	(*KindLocation)(nil),                       // 88: dbcontroller.v1.KindLocation
-	(*Rollout)(nil),                            // 89: dbcontroller.v1.Rollout
-	(*RolloutPolicy)(nil),                      // 90: dbcontroller.v1.RolloutPolicy
-	(*RolloutWave)(nil),                        // 91: dbcontroller.v1.RolloutWave
-	(*RolloutDeployment)(nil),                  // 92: dbcontroller.v1.RolloutDeployment
-	(*RolloutEvent)(nil),                       // 93: dbcontroller.v1.RolloutEvent
-	(*BeginRolloutRequest)(nil),                // 94: dbcontroller.v1.BeginRolloutRequest
-	(*GetRolloutRequest)(nil),                  // 95: dbcontroller.v1.GetRolloutRequest
-	(*ListRolloutsRequest)(nil),                // 96: dbcontroller.v1.ListRolloutsRequest
-	(*ListRolloutsResponse)(nil),               // 97: dbcontroller.v1.ListRolloutsResponse
-	(*ChangeRolloutRequest)(nil),               // 98: dbcontroller.v1.ChangeRolloutRequest
-	(*ForgetRolloutRequest)(nil),               // 99: dbcontroller.v1.ForgetRolloutRequest
-	nil,                                        // 100: dbcontroller.v1.LastSwitch.MillisEntry
-	(*ListDeploymentsResponse_Unreadable)(nil), // 101: dbcontroller.v1.ListDeploymentsResponse.Unreadable
-	nil,                              // 102: dbcontroller.v1.Rehearsal.MillisEntry
-	(*ListUpdatesResponse_Task)(nil), // 103: dbcontroller.v1.ListUpdatesResponse.Task
+	(*Following)(nil),                          // 23: dbcontroller.v1.Following
+	(*UpgradeState)(nil),                       // 24: dbcontroller.v1.UpgradeState
+	(*SwitchPolicy)(nil),                       // 25: dbcontroller.v1.SwitchPolicy
+	(*Namespace)(nil),                          // 26: dbcontroller.v1.Namespace
+	(*Encryption)(nil),                         // 27: dbcontroller.v1.Encryption
+	(*Kind)(nil),                               // 28: dbcontroller.v1.Kind
+	(*AvailableUpgrade)(nil),                   // 29: dbcontroller.v1.AvailableUpgrade
+	(*LastSwitch)(nil),                         // 30: dbcontroller.v1.LastSwitch
+	(*ReverseSync)(nil),                        // 31: dbcontroller.v1.ReverseSync
+	(*Progress)(nil),                           // 32: dbcontroller.v1.Progress
+	(*ShardProgress)(nil),                      // 33: dbcontroller.v1.ShardProgress
+	(*Server)(nil),                             // 34: dbcontroller.v1.Server
+	(*VersionUsage)(nil),                       // 35: dbcontroller.v1.VersionUsage
+	(*GetDeploymentRequest)(nil),               // 36: dbcontroller.v1.GetDeploymentRequest
+	(*ListDeploymentsRequest)(nil),             // 37: dbcontroller.v1.ListDeploymentsRequest
+	(*ListDeploymentsResponse)(nil),            // 38: dbcontroller.v1.ListDeploymentsResponse
+	(*CreateDeploymentRequest)(nil),            // 39: dbcontroller.v1.CreateDeploymentRequest
+	(*CreateDeploymentResponse)(nil),           // 40: dbcontroller.v1.CreateDeploymentResponse
+	(*RemoveDeploymentRequest)(nil),            // 41: dbcontroller.v1.RemoveDeploymentRequest
+	(*BeginUpgradeRequest)(nil),                // 42: dbcontroller.v1.BeginUpgradeRequest
+	(*AbortUpgradeRequest)(nil),                // 43: dbcontroller.v1.AbortUpgradeRequest
+	(*SwitchRequest)(nil),                      // 44: dbcontroller.v1.SwitchRequest
+	(*SetPolicyRequest)(nil),                   // 45: dbcontroller.v1.SetPolicyRequest
+	(*SetPaceRequest)(nil),                     // 46: dbcontroller.v1.SetPaceRequest
+	(*PlanRequest)(nil),                        // 47: dbcontroller.v1.PlanRequest
+	(*PlanReport)(nil),                         // 48: dbcontroller.v1.PlanReport
+	(*PlanResponse)(nil),                       // 49: dbcontroller.v1.PlanResponse
+	(*WorkProgress)(nil),                       // 50: dbcontroller.v1.WorkProgress
+	(*PlanCheck)(nil),                          // 51: dbcontroller.v1.PlanCheck
+	(*RehearseRequest)(nil),                    // 52: dbcontroller.v1.RehearseRequest
+	(*RehearseResponse)(nil),                   // 53: dbcontroller.v1.RehearseResponse
+	(*RehearseReport)(nil),                     // 54: dbcontroller.v1.RehearseReport
+	(*Rehearsal)(nil),                          // 55: dbcontroller.v1.Rehearsal
+	(*CompleteRequest)(nil),                    // 56: dbcontroller.v1.CompleteRequest
+	(*EstimateLossRequest)(nil),                // 57: dbcontroller.v1.EstimateLossRequest
+	(*EstimateLossResponse)(nil),               // 58: dbcontroller.v1.EstimateLossResponse
+	(*LossReport)(nil),                         // 59: dbcontroller.v1.LossReport
+	(*ListUpdatesRequest)(nil),                 // 60: dbcontroller.v1.ListUpdatesRequest
+	(*ListUpdatesResponse)(nil),                // 61: dbcontroller.v1.ListUpdatesResponse
+	(*BeginUpdateRequest)(nil),                 // 62: dbcontroller.v1.BeginUpdateRequest
+	(*CancelUpdateRequest)(nil),                // 63: dbcontroller.v1.CancelUpdateRequest
+	(*WaiveKindRequest)(nil),                   // 64: dbcontroller.v1.WaiveKindRequest
+	(*WaiveKindResponse)(nil),                  // 65: dbcontroller.v1.WaiveKindResponse
+	(*WatchDeploymentRequest)(nil),             // 66: dbcontroller.v1.WatchDeploymentRequest
+	(*ListParkedRequest)(nil),                  // 67: dbcontroller.v1.ListParkedRequest
+	(*ListParkedResponse)(nil),                 // 68: dbcontroller.v1.ListParkedResponse
+	(*ParkedRecord)(nil),                       // 69: dbcontroller.v1.ParkedRecord
+	(*WaiveParkedRequest)(nil),                 // 70: dbcontroller.v1.WaiveParkedRequest
+	(*VerifyRequest)(nil),                      // 71: dbcontroller.v1.VerifyRequest
+	(*VerifyResponse)(nil),                     // 72: dbcontroller.v1.VerifyResponse
+	(*VerifyProgress)(nil),                     // 73: dbcontroller.v1.VerifyProgress
+	(*VerifyReport)(nil),                       // 74: dbcontroller.v1.VerifyReport
+	(*TryTransformRequest)(nil),                // 75: dbcontroller.v1.TryTransformRequest
+	(*TryTransformResponse)(nil),               // 76: dbcontroller.v1.TryTransformResponse
+	(*TriedRecord)(nil),                        // 77: dbcontroller.v1.TriedRecord
+	(*TriedDifference)(nil),                    // 78: dbcontroller.v1.TriedDifference
+	(*GetVersionRequest)(nil),                  // 79: dbcontroller.v1.GetVersionRequest
+	(*Version)(nil),                            // 80: dbcontroller.v1.Version
+	(*RegisterClientRequest)(nil),              // 81: dbcontroller.v1.RegisterClientRequest
+	(*RegisterClientResponse)(nil),             // 82: dbcontroller.v1.RegisterClientResponse
+	(*DeregisterClientRequest)(nil),            // 83: dbcontroller.v1.DeregisterClientRequest
+	(*DeregisterClientResponse)(nil),           // 84: dbcontroller.v1.DeregisterClientResponse
+	(*AckHoldRequest)(nil),                     // 85: dbcontroller.v1.AckHoldRequest
+	(*AckHoldResponse)(nil),                    // 86: dbcontroller.v1.AckHoldResponse
+	(*GetLocationRequest)(nil),                 // 87: dbcontroller.v1.GetLocationRequest
+	(*Location)(nil),                           // 88: dbcontroller.v1.Location
+	(*KindLocation)(nil),                       // 89: dbcontroller.v1.KindLocation
+	(*Rollout)(nil),                            // 90: dbcontroller.v1.Rollout
+	(*RolloutPolicy)(nil),                      // 91: dbcontroller.v1.RolloutPolicy
+	(*RolloutWave)(nil),                        // 92: dbcontroller.v1.RolloutWave
+	(*RolloutDeployment)(nil),                  // 93: dbcontroller.v1.RolloutDeployment
+	(*RolloutEvent)(nil),                       // 94: dbcontroller.v1.RolloutEvent
+	(*BeginRolloutRequest)(nil),                // 95: dbcontroller.v1.BeginRolloutRequest
+	(*GetRolloutRequest)(nil),                  // 96: dbcontroller.v1.GetRolloutRequest
+	(*ListRolloutsRequest)(nil),                // 97: dbcontroller.v1.ListRolloutsRequest
+	(*ListRolloutsResponse)(nil),               // 98: dbcontroller.v1.ListRolloutsResponse
+	(*ChangeRolloutRequest)(nil),               // 99: dbcontroller.v1.ChangeRolloutRequest
+	(*ForgetRolloutRequest)(nil),               // 100: dbcontroller.v1.ForgetRolloutRequest
+	nil,                                        // 101: dbcontroller.v1.LastSwitch.MillisEntry
+	(*ListDeploymentsResponse_Unreadable)(nil), // 102: dbcontroller.v1.ListDeploymentsResponse.Unreadable
+	nil,                              // 103: dbcontroller.v1.Rehearsal.MillisEntry
+	(*ListUpdatesResponse_Task)(nil), // 104: dbcontroller.v1.ListUpdatesResponse.Task
 }
 var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
-	23,  // 0: dbcontroller.v1.Deployment.upgrade_state:type_name -> dbcontroller.v1.UpgradeState
-	25,  // 1: dbcontroller.v1.Deployment.namespaces:type_name -> dbcontroller.v1.Namespace
-	28,  // 2: dbcontroller.v1.Deployment.available_upgrades:type_name -> dbcontroller.v1.AvailableUpgrade
-	29,  // 3: dbcontroller.v1.Deployment.last_switch:type_name -> dbcontroller.v1.LastSwitch
-	30,  // 4: dbcontroller.v1.Deployment.reverse_sync:type_name -> dbcontroller.v1.ReverseSync
-	31,  // 5: dbcontroller.v1.Deployment.progress:type_name -> dbcontroller.v1.Progress
-	33,  // 6: dbcontroller.v1.Deployment.servers:type_name -> dbcontroller.v1.Server
+	24,  // 0: dbcontroller.v1.Deployment.upgrade_state:type_name -> dbcontroller.v1.UpgradeState
+	26,  // 1: dbcontroller.v1.Deployment.namespaces:type_name -> dbcontroller.v1.Namespace
+	29,  // 2: dbcontroller.v1.Deployment.available_upgrades:type_name -> dbcontroller.v1.AvailableUpgrade
+	30,  // 3: dbcontroller.v1.Deployment.last_switch:type_name -> dbcontroller.v1.LastSwitch
+	31,  // 4: dbcontroller.v1.Deployment.reverse_sync:type_name -> dbcontroller.v1.ReverseSync
+	32,  // 5: dbcontroller.v1.Deployment.progress:type_name -> dbcontroller.v1.Progress
+	34,  // 6: dbcontroller.v1.Deployment.servers:type_name -> dbcontroller.v1.Server
 	16,  // 7: dbcontroller.v1.Deployment.pace:type_name -> dbcontroller.v1.Pace
 	17,  // 8: dbcontroller.v1.Deployment.readiness:type_name -> dbcontroller.v1.SwitchReadiness
 	19,  // 9: dbcontroller.v1.Deployment.rollback_safe:type_name -> dbcontroller.v1.RollbackSafe
 	22,  // 10: dbcontroller.v1.Deployment.update:type_name -> dbcontroller.v1.DataUpdate
-	20,  // 11: dbcontroller.v1.Deployment.history:type_name -> dbcontroller.v1.HistoryEntry
-	11,  // 12: dbcontroller.v1.Deployment.kept:type_name -> dbcontroller.v1.KeptNamespace
-	12,  // 13: dbcontroller.v1.Deployment.breaches:type_name -> dbcontroller.v1.Breach
-	8,   // 14: dbcontroller.v1.Deployment.former_names:type_name -> dbcontroller.v1.FormerNames
-	6,   // 15: dbcontroller.v1.Deployment.replaced:type_name -> dbcontroller.v1.Replaced
-	7,   // 16: dbcontroller.v1.Replaced.kinds:type_name -> dbcontroller.v1.ReplacedKind
-	9,   // 17: dbcontroller.v1.FormerNames.uses:type_name -> dbcontroller.v1.NameUse
-	10,  // 18: dbcontroller.v1.NameUse.users:type_name -> dbcontroller.v1.NameUser
-	18,  // 19: dbcontroller.v1.SwitchReadiness.blockers:type_name -> dbcontroller.v1.SwitchBlocker
-	21,  // 20: dbcontroller.v1.HistoryEntry.phases:type_name -> dbcontroller.v1.PhaseTime
-	0,   // 21: dbcontroller.v1.UpgradeState.state:type_name -> dbcontroller.v1.UpgradeState.State
-	24,  // 22: dbcontroller.v1.UpgradeState.policy:type_name -> dbcontroller.v1.SwitchPolicy
-	27,  // 23: dbcontroller.v1.Namespace.kinds:type_name -> dbcontroller.v1.Kind
-	26,  // 24: dbcontroller.v1.Namespace.encryption:type_name -> dbcontroller.v1.Encryption
-	100, // 25: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
-	32,  // 26: dbcontroller.v1.Progress.shards:type_name -> dbcontroller.v1.ShardProgress
-	34,  // 27: dbcontroller.v1.Server.usage:type_name -> dbcontroller.v1.VersionUsage
-	5,   // 28: dbcontroller.v1.ListDeploymentsResponse.deployments:type_name -> dbcontroller.v1.Deployment
-	101, // 29: dbcontroller.v1.ListDeploymentsResponse.unreadable:type_name -> dbcontroller.v1.ListDeploymentsResponse.Unreadable
-	5,   // 30: dbcontroller.v1.CreateDeploymentResponse.deployment:type_name -> dbcontroller.v1.Deployment
-	24,  // 31: dbcontroller.v1.BeginUpgradeRequest.policy:type_name -> dbcontroller.v1.SwitchPolicy
-	50,  // 32: dbcontroller.v1.PlanReport.checks:type_name -> dbcontroller.v1.PlanCheck
-	49,  // 33: dbcontroller.v1.PlanResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	47,  // 34: dbcontroller.v1.PlanResponse.report:type_name -> dbcontroller.v1.PlanReport
-	1,   // 35: dbcontroller.v1.PlanCheck.verdict:type_name -> dbcontroller.v1.PlanCheck.Verdict
-	53,  // 36: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
-	49,  // 37: dbcontroller.v1.RehearseResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	54,  // 38: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
-	102, // 39: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
-	58,  // 40: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
-	49,  // 41: dbcontroller.v1.EstimateLossResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	103, // 42: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
-	68,  // 43: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
-	72,  // 44: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
-	73,  // 45: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
-	49,  // 46: dbcontroller.v1.VerifyResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	76,  // 47: dbcontroller.v1.TryTransformResponse.was:type_name -> dbcontroller.v1.TriedRecord
-	76,  // 48: dbcontroller.v1.TryTransformResponse.there:type_name -> dbcontroller.v1.TriedRecord
-	76,  // 49: dbcontroller.v1.TryTransformResponse.back:type_name -> dbcontroller.v1.TriedRecord
-	77,  // 50: dbcontroller.v1.TryTransformResponse.differences:type_name -> dbcontroller.v1.TriedDifference
-	87,  // 51: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
-	2,   // 52: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
-	88,  // 53: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
-	90,  // 54: dbcontroller.v1.Rollout.policy:type_name -> dbcontroller.v1.RolloutPolicy
-	91,  // 55: dbcontroller.v1.Rollout.waves:type_name -> dbcontroller.v1.RolloutWave
-	3,   // 56: dbcontroller.v1.Rollout.state:type_name -> dbcontroller.v1.Rollout.State
-	93,  // 57: dbcontroller.v1.Rollout.history:type_name -> dbcontroller.v1.RolloutEvent
-	92,  // 58: dbcontroller.v1.RolloutWave.deployments:type_name -> dbcontroller.v1.RolloutDeployment
-	91,  // 59: dbcontroller.v1.BeginRolloutRequest.waves:type_name -> dbcontroller.v1.RolloutWave
-	90,  // 60: dbcontroller.v1.BeginRolloutRequest.policy:type_name -> dbcontroller.v1.RolloutPolicy
-	89,  // 61: dbcontroller.v1.ListRolloutsResponse.rollouts:type_name -> dbcontroller.v1.Rollout
-	4,   // 62: dbcontroller.v1.ChangeRolloutRequest.verb:type_name -> dbcontroller.v1.ChangeRolloutRequest.Verb
-	35,  // 63: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
-	36,  // 64: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
-	38,  // 65: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
-	40,  // 66: dbcontroller.v1.DeploymentService.RemoveDeployment:input_type -> dbcontroller.v1.RemoveDeploymentRequest
-	41,  // 67: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
-	42,  // 68: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
-	43,  // 69: dbcontroller.v1.DeploymentService.Switch:input_type -> dbcontroller.v1.SwitchRequest
-	15,  // 70: dbcontroller.v1.DeploymentService.AcceptBreaches:input_type -> dbcontroller.v1.AcceptBreachesRequest
-	14,  // 71: dbcontroller.v1.DeploymentService.Repair:input_type -> dbcontroller.v1.RepairRequest
-	13,  // 72: dbcontroller.v1.DeploymentService.DecideRestored:input_type -> dbcontroller.v1.DecideRestoredRequest
-	44,  // 73: dbcontroller.v1.DeploymentService.SetPolicy:input_type -> dbcontroller.v1.SetPolicyRequest
-	45,  // 74: dbcontroller.v1.DeploymentService.SetPace:input_type -> dbcontroller.v1.SetPaceRequest
-	46,  // 75: dbcontroller.v1.DeploymentService.Plan:input_type -> dbcontroller.v1.PlanRequest
-	46,  // 76: dbcontroller.v1.DeploymentService.StreamPlan:input_type -> dbcontroller.v1.PlanRequest
-	51,  // 77: dbcontroller.v1.DeploymentService.Rehearse:input_type -> dbcontroller.v1.RehearseRequest
-	55,  // 78: dbcontroller.v1.DeploymentService.Complete:input_type -> dbcontroller.v1.CompleteRequest
-	56,  // 79: dbcontroller.v1.DeploymentService.EstimateLoss:input_type -> dbcontroller.v1.EstimateLossRequest
-	59,  // 80: dbcontroller.v1.DeploymentService.ListUpdates:input_type -> dbcontroller.v1.ListUpdatesRequest
-	61,  // 81: dbcontroller.v1.DeploymentService.BeginUpdate:input_type -> dbcontroller.v1.BeginUpdateRequest
-	62,  // 82: dbcontroller.v1.DeploymentService.CancelUpdate:input_type -> dbcontroller.v1.CancelUpdateRequest
-	65,  // 83: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
-	66,  // 84: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
-	69,  // 85: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
-	63,  // 86: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
-	70,  // 87: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
-	74,  // 88: dbcontroller.v1.DeploymentService.TryTransform:input_type -> dbcontroller.v1.TryTransformRequest
-	78,  // 89: dbcontroller.v1.DeploymentService.GetVersion:input_type -> dbcontroller.v1.GetVersionRequest
-	94,  // 90: dbcontroller.v1.DeploymentService.BeginRollout:input_type -> dbcontroller.v1.BeginRolloutRequest
-	95,  // 91: dbcontroller.v1.DeploymentService.GetRollout:input_type -> dbcontroller.v1.GetRolloutRequest
-	96,  // 92: dbcontroller.v1.DeploymentService.ListRollouts:input_type -> dbcontroller.v1.ListRolloutsRequest
-	98,  // 93: dbcontroller.v1.DeploymentService.ChangeRollout:input_type -> dbcontroller.v1.ChangeRolloutRequest
-	99,  // 94: dbcontroller.v1.DeploymentService.ForgetRollout:input_type -> dbcontroller.v1.ForgetRolloutRequest
-	80,  // 95: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
-	82,  // 96: dbcontroller.v1.DeploymentService.DeregisterClient:input_type -> dbcontroller.v1.DeregisterClientRequest
-	84,  // 97: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
-	86,  // 98: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
-	5,   // 99: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
-	37,  // 100: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
-	39,  // 101: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
-	5,   // 102: dbcontroller.v1.DeploymentService.RemoveDeployment:output_type -> dbcontroller.v1.Deployment
-	5,   // 103: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
-	5,   // 104: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
-	5,   // 105: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
-	5,   // 106: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
-	5,   // 107: dbcontroller.v1.DeploymentService.Repair:output_type -> dbcontroller.v1.Deployment
-	5,   // 108: dbcontroller.v1.DeploymentService.DecideRestored:output_type -> dbcontroller.v1.Deployment
-	5,   // 109: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
-	5,   // 110: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
-	47,  // 111: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
-	48,  // 112: dbcontroller.v1.DeploymentService.StreamPlan:output_type -> dbcontroller.v1.PlanResponse
-	52,  // 113: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
-	5,   // 114: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
-	57,  // 115: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
-	60,  // 116: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
-	5,   // 117: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
-	5,   // 118: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
-	5,   // 119: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
-	67,  // 120: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
-	68,  // 121: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
-	64,  // 122: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
-	71,  // 123: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
-	75,  // 124: dbcontroller.v1.DeploymentService.TryTransform:output_type -> dbcontroller.v1.TryTransformResponse
-	79,  // 125: dbcontroller.v1.DeploymentService.GetVersion:output_type -> dbcontroller.v1.Version
-	89,  // 126: dbcontroller.v1.DeploymentService.BeginRollout:output_type -> dbcontroller.v1.Rollout
-	89,  // 127: dbcontroller.v1.DeploymentService.GetRollout:output_type -> dbcontroller.v1.Rollout
-	97,  // 128: dbcontroller.v1.DeploymentService.ListRollouts:output_type -> dbcontroller.v1.ListRolloutsResponse
-	89,  // 129: dbcontroller.v1.DeploymentService.ChangeRollout:output_type -> dbcontroller.v1.Rollout
-	89,  // 130: dbcontroller.v1.DeploymentService.ForgetRollout:output_type -> dbcontroller.v1.Rollout
-	81,  // 131: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
-	83,  // 132: dbcontroller.v1.DeploymentService.DeregisterClient:output_type -> dbcontroller.v1.DeregisterClientResponse
-	85,  // 133: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
-	87,  // 134: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
-	99,  // [99:135] is the sub-list for method output_type
-	63,  // [63:99] is the sub-list for method input_type
-	63,  // [63:63] is the sub-list for extension type_name
-	63,  // [63:63] is the sub-list for extension extendee
-	0,   // [0:63] is the sub-list for field type_name
+	23,  // 11: dbcontroller.v1.Deployment.following:type_name -> dbcontroller.v1.Following
+	20,  // 12: dbcontroller.v1.Deployment.history:type_name -> dbcontroller.v1.HistoryEntry
+	11,  // 13: dbcontroller.v1.Deployment.kept:type_name -> dbcontroller.v1.KeptNamespace
+	12,  // 14: dbcontroller.v1.Deployment.breaches:type_name -> dbcontroller.v1.Breach
+	8,   // 15: dbcontroller.v1.Deployment.former_names:type_name -> dbcontroller.v1.FormerNames
+	6,   // 16: dbcontroller.v1.Deployment.replaced:type_name -> dbcontroller.v1.Replaced
+	7,   // 17: dbcontroller.v1.Replaced.kinds:type_name -> dbcontroller.v1.ReplacedKind
+	9,   // 18: dbcontroller.v1.FormerNames.uses:type_name -> dbcontroller.v1.NameUse
+	10,  // 19: dbcontroller.v1.NameUse.users:type_name -> dbcontroller.v1.NameUser
+	18,  // 20: dbcontroller.v1.SwitchReadiness.blockers:type_name -> dbcontroller.v1.SwitchBlocker
+	21,  // 21: dbcontroller.v1.HistoryEntry.phases:type_name -> dbcontroller.v1.PhaseTime
+	0,   // 22: dbcontroller.v1.UpgradeState.state:type_name -> dbcontroller.v1.UpgradeState.State
+	25,  // 23: dbcontroller.v1.UpgradeState.policy:type_name -> dbcontroller.v1.SwitchPolicy
+	28,  // 24: dbcontroller.v1.Namespace.kinds:type_name -> dbcontroller.v1.Kind
+	27,  // 25: dbcontroller.v1.Namespace.encryption:type_name -> dbcontroller.v1.Encryption
+	101, // 26: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
+	33,  // 27: dbcontroller.v1.Progress.shards:type_name -> dbcontroller.v1.ShardProgress
+	35,  // 28: dbcontroller.v1.Server.usage:type_name -> dbcontroller.v1.VersionUsage
+	5,   // 29: dbcontroller.v1.ListDeploymentsResponse.deployments:type_name -> dbcontroller.v1.Deployment
+	102, // 30: dbcontroller.v1.ListDeploymentsResponse.unreadable:type_name -> dbcontroller.v1.ListDeploymentsResponse.Unreadable
+	5,   // 31: dbcontroller.v1.CreateDeploymentResponse.deployment:type_name -> dbcontroller.v1.Deployment
+	25,  // 32: dbcontroller.v1.BeginUpgradeRequest.policy:type_name -> dbcontroller.v1.SwitchPolicy
+	51,  // 33: dbcontroller.v1.PlanReport.checks:type_name -> dbcontroller.v1.PlanCheck
+	50,  // 34: dbcontroller.v1.PlanResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	48,  // 35: dbcontroller.v1.PlanResponse.report:type_name -> dbcontroller.v1.PlanReport
+	1,   // 36: dbcontroller.v1.PlanCheck.verdict:type_name -> dbcontroller.v1.PlanCheck.Verdict
+	54,  // 37: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
+	50,  // 38: dbcontroller.v1.RehearseResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	55,  // 39: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
+	103, // 40: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
+	59,  // 41: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
+	50,  // 42: dbcontroller.v1.EstimateLossResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	104, // 43: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
+	69,  // 44: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
+	73,  // 45: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
+	74,  // 46: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
+	50,  // 47: dbcontroller.v1.VerifyResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	77,  // 48: dbcontroller.v1.TryTransformResponse.was:type_name -> dbcontroller.v1.TriedRecord
+	77,  // 49: dbcontroller.v1.TryTransformResponse.there:type_name -> dbcontroller.v1.TriedRecord
+	77,  // 50: dbcontroller.v1.TryTransformResponse.back:type_name -> dbcontroller.v1.TriedRecord
+	78,  // 51: dbcontroller.v1.TryTransformResponse.differences:type_name -> dbcontroller.v1.TriedDifference
+	88,  // 52: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
+	2,   // 53: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
+	89,  // 54: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
+	91,  // 55: dbcontroller.v1.Rollout.policy:type_name -> dbcontroller.v1.RolloutPolicy
+	92,  // 56: dbcontroller.v1.Rollout.waves:type_name -> dbcontroller.v1.RolloutWave
+	3,   // 57: dbcontroller.v1.Rollout.state:type_name -> dbcontroller.v1.Rollout.State
+	94,  // 58: dbcontroller.v1.Rollout.history:type_name -> dbcontroller.v1.RolloutEvent
+	93,  // 59: dbcontroller.v1.RolloutWave.deployments:type_name -> dbcontroller.v1.RolloutDeployment
+	92,  // 60: dbcontroller.v1.BeginRolloutRequest.waves:type_name -> dbcontroller.v1.RolloutWave
+	91,  // 61: dbcontroller.v1.BeginRolloutRequest.policy:type_name -> dbcontroller.v1.RolloutPolicy
+	90,  // 62: dbcontroller.v1.ListRolloutsResponse.rollouts:type_name -> dbcontroller.v1.Rollout
+	4,   // 63: dbcontroller.v1.ChangeRolloutRequest.verb:type_name -> dbcontroller.v1.ChangeRolloutRequest.Verb
+	36,  // 64: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
+	37,  // 65: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
+	39,  // 66: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
+	41,  // 67: dbcontroller.v1.DeploymentService.RemoveDeployment:input_type -> dbcontroller.v1.RemoveDeploymentRequest
+	42,  // 68: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
+	43,  // 69: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
+	44,  // 70: dbcontroller.v1.DeploymentService.Switch:input_type -> dbcontroller.v1.SwitchRequest
+	15,  // 71: dbcontroller.v1.DeploymentService.AcceptBreaches:input_type -> dbcontroller.v1.AcceptBreachesRequest
+	14,  // 72: dbcontroller.v1.DeploymentService.Repair:input_type -> dbcontroller.v1.RepairRequest
+	13,  // 73: dbcontroller.v1.DeploymentService.DecideRestored:input_type -> dbcontroller.v1.DecideRestoredRequest
+	45,  // 74: dbcontroller.v1.DeploymentService.SetPolicy:input_type -> dbcontroller.v1.SetPolicyRequest
+	46,  // 75: dbcontroller.v1.DeploymentService.SetPace:input_type -> dbcontroller.v1.SetPaceRequest
+	47,  // 76: dbcontroller.v1.DeploymentService.Plan:input_type -> dbcontroller.v1.PlanRequest
+	47,  // 77: dbcontroller.v1.DeploymentService.StreamPlan:input_type -> dbcontroller.v1.PlanRequest
+	52,  // 78: dbcontroller.v1.DeploymentService.Rehearse:input_type -> dbcontroller.v1.RehearseRequest
+	56,  // 79: dbcontroller.v1.DeploymentService.Complete:input_type -> dbcontroller.v1.CompleteRequest
+	57,  // 80: dbcontroller.v1.DeploymentService.EstimateLoss:input_type -> dbcontroller.v1.EstimateLossRequest
+	60,  // 81: dbcontroller.v1.DeploymentService.ListUpdates:input_type -> dbcontroller.v1.ListUpdatesRequest
+	62,  // 82: dbcontroller.v1.DeploymentService.BeginUpdate:input_type -> dbcontroller.v1.BeginUpdateRequest
+	63,  // 83: dbcontroller.v1.DeploymentService.CancelUpdate:input_type -> dbcontroller.v1.CancelUpdateRequest
+	66,  // 84: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
+	67,  // 85: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
+	70,  // 86: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
+	64,  // 87: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
+	71,  // 88: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
+	75,  // 89: dbcontroller.v1.DeploymentService.TryTransform:input_type -> dbcontroller.v1.TryTransformRequest
+	79,  // 90: dbcontroller.v1.DeploymentService.GetVersion:input_type -> dbcontroller.v1.GetVersionRequest
+	95,  // 91: dbcontroller.v1.DeploymentService.BeginRollout:input_type -> dbcontroller.v1.BeginRolloutRequest
+	96,  // 92: dbcontroller.v1.DeploymentService.GetRollout:input_type -> dbcontroller.v1.GetRolloutRequest
+	97,  // 93: dbcontroller.v1.DeploymentService.ListRollouts:input_type -> dbcontroller.v1.ListRolloutsRequest
+	99,  // 94: dbcontroller.v1.DeploymentService.ChangeRollout:input_type -> dbcontroller.v1.ChangeRolloutRequest
+	100, // 95: dbcontroller.v1.DeploymentService.ForgetRollout:input_type -> dbcontroller.v1.ForgetRolloutRequest
+	81,  // 96: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
+	83,  // 97: dbcontroller.v1.DeploymentService.DeregisterClient:input_type -> dbcontroller.v1.DeregisterClientRequest
+	85,  // 98: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
+	87,  // 99: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
+	5,   // 100: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
+	38,  // 101: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
+	40,  // 102: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
+	5,   // 103: dbcontroller.v1.DeploymentService.RemoveDeployment:output_type -> dbcontroller.v1.Deployment
+	5,   // 104: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
+	5,   // 105: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
+	5,   // 106: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
+	5,   // 107: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
+	5,   // 108: dbcontroller.v1.DeploymentService.Repair:output_type -> dbcontroller.v1.Deployment
+	5,   // 109: dbcontroller.v1.DeploymentService.DecideRestored:output_type -> dbcontroller.v1.Deployment
+	5,   // 110: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
+	5,   // 111: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
+	48,  // 112: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
+	49,  // 113: dbcontroller.v1.DeploymentService.StreamPlan:output_type -> dbcontroller.v1.PlanResponse
+	53,  // 114: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
+	5,   // 115: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
+	58,  // 116: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
+	61,  // 117: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
+	5,   // 118: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
+	5,   // 119: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
+	5,   // 120: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
+	68,  // 121: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
+	69,  // 122: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
+	65,  // 123: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
+	72,  // 124: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
+	76,  // 125: dbcontroller.v1.DeploymentService.TryTransform:output_type -> dbcontroller.v1.TryTransformResponse
+	80,  // 126: dbcontroller.v1.DeploymentService.GetVersion:output_type -> dbcontroller.v1.Version
+	90,  // 127: dbcontroller.v1.DeploymentService.BeginRollout:output_type -> dbcontroller.v1.Rollout
+	90,  // 128: dbcontroller.v1.DeploymentService.GetRollout:output_type -> dbcontroller.v1.Rollout
+	98,  // 129: dbcontroller.v1.DeploymentService.ListRollouts:output_type -> dbcontroller.v1.ListRolloutsResponse
+	90,  // 130: dbcontroller.v1.DeploymentService.ChangeRollout:output_type -> dbcontroller.v1.Rollout
+	90,  // 131: dbcontroller.v1.DeploymentService.ForgetRollout:output_type -> dbcontroller.v1.Rollout
+	82,  // 132: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
+	84,  // 133: dbcontroller.v1.DeploymentService.DeregisterClient:output_type -> dbcontroller.v1.DeregisterClientResponse
+	86,  // 134: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
+	88,  // 135: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
+	100, // [100:136] is the sub-list for method output_type
+	64,  // [64:100] is the sub-list for method input_type
+	64,  // [64:64] is the sub-list for extension type_name
+	64,  // [64:64] is the sub-list for extension extendee
+	0,   // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_dbcontroller_v1_deployment_proto_init() }
@@ -8953,22 +9108,22 @@ func file_dbcontroller_v1_deployment_proto_init() {
 		return
 	}
 	file_dbcontroller_v1_deployment_proto_msgTypes[12].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[26].OneofWrappers = []any{}
 	file_dbcontroller_v1_deployment_proto_msgTypes[27].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[39].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[28].OneofWrappers = []any{}
 	file_dbcontroller_v1_deployment_proto_msgTypes[40].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[42].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[44].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[50].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[58].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[85].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[41].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[43].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[45].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[51].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[59].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[86].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dbcontroller_v1_deployment_proto_rawDesc), len(file_dbcontroller_v1_deployment_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   99,
+			NumMessages:   100,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

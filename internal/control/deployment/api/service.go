@@ -69,6 +69,9 @@ type Config struct {
 	// Encryption returns the encryption keys of the deployment's records, by version. Nil: no
 	// encryption.
 	Encryption func() map[string]*pb.Encryption
+	// Following returns the data updates of the current version that begin by themselves, with what
+	// they wait for. Nil: there are none.
+	Following func() []*pb.Following
 	// KeysLack names the processes that lack an encryption key of a version's records, for an
 	// operator. Unless it returns "", no upgrade to the version begins. Nil: no encryption.
 	KeysLack func(ctx context.Context, version string) (string, error)
@@ -210,6 +213,9 @@ func (v *Service) status(s *deployment.Store, now deployment.State) *pb.Deployme
 	}
 	if v.cfg.Encryption != nil && s.Name() == v.own.Name() {
 		p.Encryption = v.cfg.Encryption()
+	}
+	if v.cfg.Following != nil && s.Name() == v.own.Name() {
+		p.Following = v.cfg.Following()
 	}
 	return status.Of(now, p)
 }

@@ -117,6 +117,36 @@ func (w World) Sealed(t *testing.T) upgradestate.Deployment {
 	}
 }
 
+// SwitchTo runs a whole upgrade to a version, which opens it for clients.
+func (w World) SwitchTo(t *testing.T, id, version string) upgradestate.Deployment {
+	t.Helper()
+	shards := []int{0, 1, 2, 3}
+	w.confirm(t, w.Apply(t, upgradestate.Begin{ID: id, TargetVersion: version, TransformHash: "h1"}))
+	w.Apply(t, upgradestate.Report{ID: id, State: upgradestate.InitialSyncing, Attempt: 1, Shards: shards})
+	w.Apply(t, upgradestate.StartSwitch{ID: id})
+	d := w.confirm(t, w.Apply(t, upgradestate.Held{ID: id}))
+	w.Apply(t, upgradestate.Report{ID: id, State: upgradestate.Switching, Attempt: d.Upgrade.Attempt, Fences: upgradestate.FenceNames(d), Shards: shards})
+	w.confirm(t, w.Apply(t, upgradestate.Drained{ID: id}))
+	return w.confirm(t, w.Apply(t, upgradestate.Flip{ID: id, Switch: upgradestate.Switch{At: "2026-01-02T03:04:05Z"}}))
+}
+
+// confirm confirms all announced operations, also those that a confirmation announces.
+func (w World) confirm(t *testing.T, d upgradestate.Deployment) upgradestate.Deployment {
+	t.Helper()
+	for again := true; again; {
+		again = false
+		for _, ns := range d.Namespaces {
+			for _, k := range ns.Kinds {
+				if k.Pending != nil {
+					again = true
+					d = w.Apply(t, upgradestate.Confirmed{Version: ns.Version, Kind: k.Kind, To: k.Pending.To, From: k.Pending.From})
+				}
+			}
+		}
+	}
+	return d
+}
+
 // Key returns a key of a World's deployment.
 func Key(rest string) string { return deployment.DefaultPrefix + "/" + Name + "/" + rest }
 

@@ -19,6 +19,7 @@ import (
 type Process struct {
 	Waits      []upgradestate.Blocker    // why it cannot work yet
 	Encryption map[string]*pb.Encryption // of stored records, by version
+	Following  []*pb.Following           // data updates that begin by themselves, with what they wait for
 	Lacks      []string                  // indexes and options that a rollback will lack
 	Away       string                    // why the database that a rollback needs cannot be used
 	Views      string                    // views that the upgrade leaves behind
@@ -44,6 +45,7 @@ func Of(s deployment.State, asked Process) *pb.Deployment {
 	if d.Update != nil {
 		addUpdating(d.Update, s.Record.Update, s.Updating)
 	}
+	d.Following = followingStatus(s.Record, asked.Following)
 	d.Readiness = readinessStatus(s, asked.Waits)
 	if d.RollbackSafe = rollbackSafe(s, asked.Away); d.RollbackSafe != nil {
 		d.RollbackSafe.Lacks = asked.Lacks
@@ -84,6 +86,7 @@ func OfRecord(r upgradestate.Deployment) *pb.Deployment {
 		Name: r.Name, CurrentVersion: r.CurrentVersion, Epoch: int64(r.Epoch),
 		RingSize: int32(r.RingSize), Revision: r.Revision,
 		ReverseSync: reverseSync(r), Pace: paceStatus(r.Pace), Update: updateStatus(r.Update), Retired: r.Retired,
+		Following: followingStatus(r, nil),
 	}
 	if r.Retire != nil {
 		d.Retiring = r.Retire.Version

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
@@ -22,6 +21,10 @@ func (p *plan) references(ctx context.Context) error {
 	}
 	for _, t := range p.Registry.Tasks() {
 		if v := upgradestate.APIVersion(p.dir.From()); t.Version != v && t.Version != upgradestate.APIVersion(p.dir.To()) {
+			continue
+		}
+		if t.Follow {
+			p.follower(t)
 			continue
 		}
 		for _, i := range t.Imports {
@@ -50,7 +53,7 @@ func (p *plan) referrer(ctx context.Context, r Referrer) {
 	if p.Registry.Older(upgradestate.APIVersion(p.dir.To()), upgradestate.APIVersion(p.dir.From())) {
 		keys = transform.OldKeys
 	}
-	p.warn(area, subject, "%s refers to %s, whose keys change: after the switch run a data update there with references: %s, or hold both keys before it; %s", r.Deployment, r.Of, keys, p.updated(ctx, r))
+	p.warn(area, subject, "%s refers to %s, whose keys change: after the switch run a data update there with references: %s, unless one follows by itself (updates[].follow), or hold both keys before it; %s", r.Deployment, r.Of, keys, p.updated(ctx, r))
 }
 
 // keysOf reports whether one of the versions has a kind of this name, and whether its records keep
@@ -78,11 +81,34 @@ func (p *plan) updated(ctx context.Context, r Referrer) string {
 	}
 	// The history keeps the newest entry last.
 	for _, e := range slices.Backward(d.History) {
-		if name, of, _ := strings.Cut(e.Detail, " over "); e.What == "update" && of == r.Kind && e.Outcome != "" {
+		if name, of := e.Updated(); of == r.Kind && e.Outcome != "" {
 			return fmt.Sprintf("its latest data update of %s is %s: %s", r.Kind, name, e.Outcome)
 		}
 	}
 	return fmt.Sprintf("it has not run a data update of %s lately", r.Kind)
+}
+
+// follower reports which switches a data update follows by itself, and whether another one follows
+// them back.
+func (p *plan) follower(t transform.Task) {
+	const area = "imports"
+	i := t.Imports[0]
+	subject := i.From + "." + i.Field
+	at := slices.IndexFunc(p.Settings.Imports, func(in Import) bool { return in.Service == i.Service })
+	if at < 0 {
+		p.warn(area, subject, "data update %s of %s follows no switch: name the deployment of %s in imports", t.Name, t.Version, i.Service)
+		return
+	}
+	back := slices.ContainsFunc(p.Registry.Tasks(), func(o transform.Task) bool {
+		return o.Follow && o.Version == t.Version && o.Kind == t.Kind && o.Imports[0].Service == i.Service && o.Imports[0].Keys != i.Keys
+	})
+	in := p.Settings.Imports[at]
+	text := fmt.Sprintf("data update %s of %s begins by itself after each switch of %s to %s", t.Name, t.Version, in.Deployment, in.Version(i.Keys))
+	if !back {
+		p.warn(area, subject, "%s, and none begins by itself after the switch back: add one, or run it by hand then", text)
+		return
+	}
+	p.ok(area, subject, "%s", text)
 }
 
 // imported reports whether the other deployment already serves the keys that are written to

@@ -48,8 +48,8 @@
 //   - recordWatch notices that etcd no longer has the record.
 //
 // The parts in packages of their own are cleanup (retired versions, tombstones), comparison
-// (verification), engines (the sync), formernames (who still uses old names), keys (encryption), metrics
-// and rollouts.
+// (verification), engines (the sync), following (updates that begin by themselves), formernames
+// (who still uses old names), keys (encryption), metrics and rollouts.
 //
 // Begin to read at App.Run, App.work and App.lead.
 //
@@ -71,6 +71,7 @@ import (
 
 	"dbcontroller.dev/internal/control/controller/comparison"
 	"dbcontroller.dev/internal/control/controller/engines"
+	"dbcontroller.dev/internal/control/controller/following"
 	"dbcontroller.dev/internal/control/controller/keys"
 	"dbcontroller.dev/internal/control/controller/rollouts"
 	"dbcontroller.dev/internal/control/deployment"
@@ -113,6 +114,7 @@ type App struct {
 	adoption     *adoption
 	wayBack      *wayBack
 	imports      *imports
+	following    *following.Follower
 	first        *firstStart
 	provisioning *provisioning
 	engines      *engines.Runner
@@ -153,7 +155,7 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 	defer closeAll()
 	service := api.New(a.store, a.deployment, api.Config{
 		Upgrades: a, Verifier: a.comparison, Updates: updates{a.registry, a.deployment, a.keys, a.imports}, Rehearser: a.rehearser(), Planner: a.planner(), Loss: a.comparison, Trier: a, Log: a.log,
-		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Policy.Hold}, Initial: a.first, Waits: a.waits, RollbackLacks: a.collections.RollbackLacks, ViewsLeft: a.collections.ViewsLeft, BackAway: a.wayBack.BackAway, Starting: a.starting, Build: a.opts.Build, Encryption: a.keys.Shown, KeysLack: a.keys.Lack, KindsLack: a.KindsLack, ServedLost: a.wayBack.ServedLost, RetireLacks: a.retirement().Lacks,
+		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Policy.Hold}, Initial: a.first, Waits: a.waits, RollbackLacks: a.collections.RollbackLacks, ViewsLeft: a.collections.ViewsLeft, BackAway: a.wayBack.BackAway, Starting: a.starting, Build: a.opts.Build, Encryption: a.keys.Shown, Following: a.following.Shown, KeysLack: a.keys.Lack, KindsLack: a.KindsLack, ServedLost: a.wayBack.ServedLost, RetireLacks: a.retirement().Lacks,
 		RolloutChecks: slices.Collect(maps.Keys(a.cfg.RolloutChecks)),
 	})
 	a.log.Info("controller listens", doors.Addresses()...)
@@ -223,6 +225,10 @@ func (a *App) work(ctx context.Context) error {
 				return recordWatch{a.deployment, a.incarnation, cmp.Or(a.opts.BeatEvery, checkRecordEvery), a.log}.outlived(ctx)
 			})
 			g.Go(func() error { return a.wayBack.watchBack(ctx) })
+		}
+		// A rehearsal must not update records of others, nor follow switches of its own.
+		if !a.opts.reads && !a.opts.alone && !a.opts.quiet {
+			g.Go(func() error { return a.following.Run(ctx) })
 		}
 		if !a.opts.reads {
 			g.Go(func() error { return a.successors.followReplaced(ctx) })

@@ -97,6 +97,12 @@ func (s Settings) imported(service string) (Import, bool) {
 	return Import{}, false
 }
 
+// followed returns the deployment of a service whose switches tasks follow.
+func (s Settings) followed(service string) (preflight.Import, bool) {
+	i, known := s.imported(service)
+	return i.Import, known
+}
+
 var _ transform.KeyFinder = (*imports)(nil)
 
 // FindKeys looks up keys of records of other deployments, through their lineage.

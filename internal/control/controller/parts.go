@@ -6,6 +6,7 @@ import (
 	"dbcontroller.dev/internal/control/controller/cleanup"
 	"dbcontroller.dev/internal/control/controller/comparison"
 	"dbcontroller.dev/internal/control/controller/engines"
+	"dbcontroller.dev/internal/control/controller/following"
 	"dbcontroller.dev/internal/control/controller/formernames"
 	"dbcontroller.dev/internal/control/controller/keys"
 	"dbcontroller.dev/internal/control/deployment"
@@ -50,6 +51,9 @@ func New(cfg Settings, registry *transform.Registry, store coord.Store, backend 
 	a.adoption = &adoption{connections: a.connections, cfg: cfg, opts: &a.opts, backend: backend, deployment: a.deployment, beats: a.beats, log: a.log}
 	a.wayBack = &wayBack{connections: a.connections, cfg: cfg, backend: backend, deployment: a.deployment, marks: a.marks, log: a.log}
 	a.imports = &imports{cfg: cfg, deployment: a.deployment, imported: map[string]map[string]Connection{}, log: a.log}
+	a.following = following.New(following.Parts{
+		Deployments: a.deployment, Tasks: registry.Tasks(), Import: cfg.followed, May: a.imports.mayFollow, Log: a.log,
+	})
 	a.first = &firstStart{
 		connections: a.connections, cfg: cfg, backend: backend, registry: registry, deployment: a.deployment, collections: a.collections, log: a.log,
 	}

@@ -34,6 +34,9 @@ func Of(cfg config.Config, register Register) (*transform.Registry, collections.
 	if err := addUpdates(r, cfg.Updates); err != nil {
 		return nil, nil, err
 	}
+	if err := followable(r, cfg.Imports); err != nil {
+		return nil, nil, err
+	}
 	versions := cfg.APIVersions()
 	// With a single version there is no lens to declare the kinds, so declare them here.
 	if len(versions) == 1 {
@@ -70,6 +73,9 @@ func Of(cfg config.Config, register Register) (*transform.Registry, collections.
 			return nil, nil, err
 		}
 		shapes[[2]string{p.older, p.newer}] = p.shapes
+	}
+	if err := undisturbed(r, versions); err != nil {
+		return nil, nil, err
 	}
 	return r, shapes, knownInEtcd(r, cfg.DBs)
 }
@@ -164,6 +170,36 @@ func discontinued(kind string) transform.Spec {
 	}
 }
 
+// followable refuses updates that would begin by themselves after a switch that no controller sees.
+func followable(r *transform.Registry, imports []config.Import) error {
+	for _, t := range r.Tasks() {
+		known := func(i config.Import) bool { return i.Service == t.Imports[0].Service }
+		if t.Follow && !slices.ContainsFunc(imports, known) {
+			return exit.Usagef("updates: %s follows the switches of %s by itself: name its deployment and versions in imports", t.Name, t.Imports[0].Service)
+		}
+	}
+	return nil
+}
+
+// undisturbed refuses updates that would begin by themselves and change references that the lens of
+// an upgrade reads: it takes references of one version of the other service only, and would park all others.
+func undisturbed(r *transform.Registry, versions []string) error {
+	for i, newer := range versions[1:] {
+		older := versions[i]
+		rewritten := r.Imports(older, newer)
+		for _, t := range r.Tasks() {
+			if !t.Follow || t.Version != older && t.Version != newer {
+				continue
+			}
+			same := func(i transform.Import) bool { return i.Service == t.Imports[0].Service && i.From == t.Kind }
+			if slices.ContainsFunc(rewritten, same) {
+				return exit.Usagef("updates: %s cannot follow the switches of %s by itself: the upgrade from %s to %s changes the same references of %s by its lens: leave follow out", t.Name, t.Imports[0].Service, older, newer, t.Kind)
+			}
+		}
+	}
+	return nil
+}
+
 // addUpdates adds the configured data updates to the registered ones.
 func addUpdates(r *transform.Registry, updates []config.Update) error {
 	for _, u := range updates {
@@ -171,7 +207,7 @@ func addUpdates(r *transform.Registry, updates []config.Update) error {
 		if err != nil {
 			return err
 		}
-		t.Description = u.Description
+		t.Description, t.Follow = u.Description, u.Follow
 		if err := r.AddTasks(t); err != nil {
 			return err
 		}

@@ -266,6 +266,42 @@ func TestTransformersRefuse(t *testing.T) {
 	}
 }
 
+// TestUpdatesThatFollow: nobody can see the switches of a deployment that the configuration does not
+// name.
+func TestUpdatesThatFollow(t *testing.T) {
+	t.Parallel()
+	const (
+		updates = "updates:\n- {name: new, kind: orders, version: v1, lens: follow.yaml, references: new, follow: true}\n"
+		imports = "imports:\n- {service: places, deployment: services/places/deployments/eu, versions: [v1, v2]}\n"
+	)
+	lenses := map[string]string{
+		"orders.yaml": "operations: []\n",
+		"places.yaml": "kinds: {from: branches, to: branches}\nkey: {from: \"branches/{b}\", to: \"graz/branches/{b}\"}\noperations: []\n",
+		"follow.yaml": "imports: {places: places.yaml}\noperations:\n  - reference: {field: branch, kind: branches, service: places}\n",
+	}
+	const kinds = "- {from: orders, to: orders, lens: orders.yaml}\n"
+	want := "updates: new follows the switches of places by itself: name its deployment and versions in imports"
+	if _, _, err := Of(configured(t, kinds+updates, lenses), nil); err == nil || err.Error() != want {
+		t.Errorf("error is %v, want %s", err, want)
+	}
+	r, _, err := Of(configured(t, kinds+updates+imports, lenses), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if task, err := r.Task("new"); err != nil || !task.Follow {
+		t.Errorf("%+v, %v", task, err)
+	}
+	// The upgrade's own lens would park what the update has changed.
+	lenses["orders.yaml"] = lenses["follow.yaml"]
+	want = "updates: new cannot follow the switches of places by itself: the upgrade from v1 to v2 changes the same references of orders by its lens: leave follow out"
+	for _, version := range []string{"v1", "v2"} {
+		c := configured(t, kinds+strings.Replace(updates, "v1", version, 1)+imports, lenses)
+		if _, _, err := Of(c, nil); err == nil || err.Error() != want {
+			t.Errorf("%s: error is %v, want %s", version, err, want)
+		}
+	}
+}
+
 func document(t *testing.T, d bson.D) bson.Raw {
 	t.Helper()
 	raw, err := bson.Marshal(d)

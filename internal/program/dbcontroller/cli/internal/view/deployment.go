@@ -121,6 +121,9 @@ func summary(d *dbv1.Deployment) []labelled {
 		add("data update", "%s over %s of %s%s: %d of %d shards, %s seen, %s changed%s", updateName(p), p.GetKind(), p.GetVersion(), kindOf(p),
 			p.GetDoneShards(), d.GetRingSize(), terminal.Count(p.GetSeen()), terminal.Count(p.GetChanged()), after("; last error: ", p.GetLastError()))
 	}
+	for _, f := range d.GetFollowing() {
+		add("follows", "%s", followingOf(f))
+	}
 	for _, ns := range d.GetNamespaces() {
 		if text := encryptionOf(ns); text != "" {
 			add("encryption", "%s: %s", ns.GetVersion(), text)

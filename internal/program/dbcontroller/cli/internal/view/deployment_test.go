@@ -158,3 +158,26 @@ func TestReplacedRow(t *testing.T) {
 		}
 	}
 }
+
+// TestFollowingRow: what begins by itself has a row, with what it has done and what it waits for.
+func TestFollowingRow(t *testing.T) {
+	t.Parallel()
+	const places = "services/places/deployments/eu"
+	for want, f := range map[string]*dbv1.Following{
+		"new follows " + places + " to v2; waits for a switch": {Task: "new", Deployment: places, Version: "v2", WaitsFor: "a switch"},
+		"new follows " + places + " to v2; pass 2 runs":        {Task: "new", Deployment: places, Version: "v2", Passes: 2, Changed: 7, Running: true},
+		"new follows " + places + " to v2; 1 pass, 1,200 changed; the latest: done; another pass follows": {
+			Task: "new", Deployment: places, Version: "v2", Passes: 1, Changed: 1200, Outcome: "done", Again: true,
+		},
+	} {
+		found := ""
+		for _, l := range summary(&dbv1.Deployment{Name: "a", CurrentVersion: "v1", RingSize: 16, Following: []*dbv1.Following{f}}) {
+			if l.label == "follows" {
+				found = l.text
+			}
+		}
+		if found != want {
+			t.Errorf("the row is %q, want %q", found, want)
+		}
+	}
+}

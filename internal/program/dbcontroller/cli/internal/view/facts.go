@@ -43,6 +43,32 @@ func kindOf(u *dbv1.DataUpdate) string {
 	return fmt.Sprintf(", kind %d of %d", u.GetDoneKinds()+1, u.GetKinds())
 }
 
+// followingOf returns the passes of a data update that begins by itself, and the condition of the next
+// one.
+func followingOf(f *dbv1.Following) string {
+	parts := []string{fmt.Sprintf("%s follows %s to %s", f.GetTask(), f.GetDeployment(), f.GetVersion())}
+	switch {
+	case f.GetRunning():
+		parts = append(parts, fmt.Sprintf("pass %d runs", f.GetPasses()))
+	case f.GetPasses() > 0:
+		parts = append(parts, fmt.Sprintf("%s, %s changed; the latest: %s", passesOf(f), terminal.Count(f.GetChanged()), f.GetOutcome()))
+	}
+	if f.GetAgain() {
+		parts = append(parts, "another pass follows")
+	}
+	if f.GetWaitsFor() != "" {
+		parts = append(parts, "waits for "+f.GetWaitsFor())
+	}
+	return strings.Join(parts, "; ")
+}
+
+func passesOf(f *dbv1.Following) string {
+	if f.GetPasses() == 1 {
+		return "1 pass"
+	}
+	return fmt.Sprintf("%d passes", f.GetPasses())
+}
+
 // encryptionOf returns the keys of a namespace's records and any pending rotation. It returns "" if
 // the namespace has no keys.
 func encryptionOf(ns *dbv1.Namespace) string {

@@ -68,7 +68,7 @@ function upgrade(parts, d) {
     announce(`${d.currentVersion} is current, no upgrade runs`);
   }
   parts.upgrade.show([u, d.history?.at(-1), d.lastSwitch, p && [p.copied, p.total, p.etaSeconds, p.maxLagMillis, p.verified, p.mismatched, p.rate, p.reportingShards],
-    d.pace, d.update, d.replaced, d.availableUpgrades], () => card(u ? `Upgrade ${d.currentVersion} → ${u.targetVersion}` : 'Upgrade',
+    d.pace, d.update, d.following, d.replaced, d.availableUpgrades], () => card(u ? `Upgrade ${d.currentVersion} → ${u.targetVersion}` : 'Upgrade',
     timeline(d),
     p && num(p.total) > 0 && el('progress', { max: 100, value: share(p), 'aria-label': 'copied' }),
     facts([
@@ -80,8 +80,16 @@ function upgrade(parts, d) {
       ['Switch', u && policy(u)],
       ['Pace', pace(d.pace)],
       ['Data update', d.update && `${d.update.name}${d.update.key ? ' to ' + d.update.key : ''} over ${d.update.kind} of ${d.update.version}: ${d.update.doneShards} of ${d.ringSize} shards, ${count(d.update.seen)} seen, ${count(d.update.changed)} changed${d.update.lastError ? '; last error: ' + d.update.lastError : ''}`],
+      ['Follows', (d.following || []).map(following).join('. ')],
       ['Replaced', d.replaced && replaced(d.replaced, d.ringSize)],
     ])));
+}
+
+// following is what a data update that begins by itself has done, and what it waits for.
+function following(f) {
+  const done = f.running ? `; pass ${f.passes} runs`
+    : f.passes ? `; ${f.passes} ${f.passes === 1 ? 'pass' : 'passes'}, ${count(f.changed)} changed; the latest: ${f.outcome}` : '';
+  return `${f.task} follows ${f.deployment} to ${f.version}${done}${f.again ? '; another pass follows' : ''}${f.waitsFor ? '; waits for ' + f.waitsFor : ''}`;
 }
 
 function replaced(r, ring) {

@@ -98,10 +98,10 @@ func TestReferences(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	w := newShelves(ctx, t)
+	w := newShelves(ctx, t, booksUpdates)
 	w.run(ctx)
 	w.refused(ctx, "places-new", "it leaves new keys of branches of places (version v2), but "+w.places.name+" serves v1: wait for its switch, or hold both keys")
-	w.plans(ctx, "v2", "run a data update there with references: new, or hold both keys before it; it has not run a data update of books lately",
+	w.plans(ctx, "v2", "run a data update there with references: new, unless one follows by itself (updates[].follow), or hold both keys before it; it has not run a data update of books lately",
 		"data update places-new of v1 leaves new keys of rooms of "+w.places.name+", those of v2, which serves v1: until its switch these keys find nothing")
 	w.both.Store(true)
 	w.update(ctx, "places-both")
@@ -114,7 +114,7 @@ func TestReferences(t *testing.T) {
 	w.settled(ctx, "places-new", "v2")
 
 	w.run(ctx)
-	w.plans(ctx, "v1", "with references: old, or hold both keys before it; its latest data update of books is places-new: done",
+	w.plans(ctx, "v1", "with references: old, unless one follows by itself (updates[].follow), or hold both keys before it; its latest data update of books is places-new: done",
 		"data update places-new of v1 leaves new keys of rooms of "+w.places.name+", those of v2, which serves v2")
 	w.refused(ctx, "places-old", "serves v2: wait for its switch")
 	w.places.beginTo(ctx, "v1")
@@ -125,7 +125,7 @@ func TestReferences(t *testing.T) {
 	t.Logf("%d lists by either name, %d writes of books, %d places of each kind", w.reads.Load(), w.wrote.Load(), w.made)
 }
 
-func newShelves(ctx context.Context, t *testing.T) *shelves {
+func newShelves(ctx context.Context, t *testing.T, updates string) *shelves {
 	t.Helper()
 	w := &shelves{t: t, made: places, holds: map[string]int{}}
 	w.places = newSystem(ctx, t, settings{
@@ -135,7 +135,7 @@ func newShelves(ctx context.Context, t *testing.T) *shelves {
 	rooms := w.places.write("rooms.yaml", roomsLens)
 	w.books = newSystem(ctx, t, settings{
 		service: "books.example.com", lens: "operations: []", kinds: "[{from: books, to: books, lens: packages.yaml}]",
-		further: fmt.Sprintf(booksUpdates, w.places.name, w.places.db["v1"].Name(), w.places.db["v2"].Name()),
+		further: fmt.Sprintf(updates, w.places.name, w.places.db["v1"].Name(), w.places.db["v2"].Name()),
 	})
 	w.books.write("references.yaml", fmt.Sprintf(booksReferences, w.places.dir+"/packages.yaml", rooms))
 	w.places.edit(func(text string) string {

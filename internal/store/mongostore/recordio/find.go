@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -32,15 +33,17 @@ type ReadOptions struct {
 	Near      bool   // prefixes are probably neighbours
 }
 
-// bound is the number of bytes of documents that a read may still return.
-type bound struct{ left int }
+// bound is the number of bytes of documents that a read may still return. Finds side by side share it.
+type bound struct{ left atomic.Int64 }
 
 // NewBound returns the bound of one read.
 func NewBound(bytes int) *bound {
 	if bytes <= 0 {
 		return nil
 	}
-	return &bound{bytes}
+	b := new(bound)
+	b.left.Store(int64(bytes))
+	return b
 }
 
 // Take counts a batch of documents. It returns record.ErrTooLarge beyond the bound.
@@ -48,7 +51,7 @@ func (b *bound) Take(docs []byte) error {
 	if b == nil {
 		return nil
 	}
-	if b.left -= len(docs); b.left < 0 {
+	if b.left.Add(-int64(len(docs))) < 0 {
 		return record.ErrTooLarge
 	}
 	return nil

@@ -94,7 +94,7 @@ func (s *Selection) selects(key record.Key) bool {
 }
 
 // Read returns the selected records of several kinds at one snapshot. The first find chooses the
-// time, not before req.NotBefore.
+// time, not before req.NotBefore. The others read at that time, side by side.
 func (n *Records) Read(ctx context.Context, req record.ReadRequest) (record.Snapshot, error) {
 	byKind, kinds, err := Selections(req.Select)
 	if err != nil {
@@ -108,18 +108,24 @@ func (n *Records) Read(ctx context.Context, req record.ReadRequest) (record.Snap
 		// A retry starts with an empty result.
 		snap = record.Snapshot{}
 		o.Bound, o.keysOnly = NewBound(req.Bytes), req.KeysOnly
-		for _, kind := range kinds {
+		reads := make([]*kindRead, len(kinds))
+		var finds []find
+		for i, kind := range kinds {
 			tok, ok := req.Tokens[kind]
 			if !ok {
 				return fmt.Errorf("no token for kind %q", kind)
 			}
 			tok.Kind = kind
-			at, err := n.ReadKind(ctx, tok, byKind[kind], o, req.Guards, &snap)
-			if err != nil {
+			if reads[i], err = newKindRead(tok, byKind[kind], req.Guards); err != nil {
 				return err
 			}
-			// Read the other kinds at the same time.
-			o.At = at
+			finds = append(finds, reads[i].finds()...)
+		}
+		if err := n.beside(ctx, finds, &o); err != nil {
+			return err
+		}
+		for _, r := range reads {
+			snap.Records = r.appendTo(snap.Records)
 		}
 		if o.At.IsZero() {
 			// Nothing was selected, so the empty result is true at any time.
@@ -141,48 +147,14 @@ func (n *Records) Read(ctx context.Context, req record.ReadRequest) (record.Snap
 
 // ReadKind reads the selection of one kind, within a session.
 func (n *Records) ReadKind(ctx context.Context, tok record.Token, s *Selection, o ReadOptions, guards bool, snap *record.Snapshot) (bson.Timestamp, error) {
-	p, err := wire.PlaceOf(tok)
-	if err != nil {
-		return o.At, err
+	r, err := newKindRead(tok, s, guards)
+	if err == nil {
+		err = n.beside(ctx, r.finds(), &o)
 	}
-	rs := wire.RecordSet{Kind: tok.Kind, Fixed: tok.Fixed, Guards: guards}
-	o.guards = !tok.Fixed // a fixed-name kind has them in its side collection
-	at, err := n.findSelected(ctx, p, *s, o, func(doc []byte) error { return rs.Add(doc) })
-	if err != nil {
-		return at, err
+	if err == nil {
+		snap.Records = r.appendTo(snap.Records)
 	}
-	found := rs.Records()
-	// A prefix that is not valid text finds more than was selected.
-	found = slices.DeleteFunc(found, func(r record.Record) bool { return !s.selects(r.Key) })
-	if !guards || !tok.Fixed {
-		snap.Records = append(snap.Records, found...)
-		return at, nil
-	}
-	// Join documents and guards of the same snapshot.
-	o.At, o.keysOnly = at, false
-	entries := make(map[record.Key]sideEntry)
-	_, err = n.findSelected(ctx, wire.Place{Coll: conn.GuardsName(tok.Kind)}, *s, o, func(doc []byte) error {
-		key, entry, err := sideEntryOf(doc)
-		if err == nil && s.selects(key) {
-			entries[key] = entry
-		}
-		return err
-	})
-	if err != nil {
-		return at, err
-	}
-	for i := range found {
-		if e, ok := entries[found[i].Key]; ok {
-			found[i].Guard = e.guard
-			delete(entries, found[i].Key)
-		}
-	}
-	snap.Records = append(snap.Records, found...)
-	// A guard without a document is a tombstone.
-	for key, e := range entries {
-		snap.Records = append(snap.Records, e.tombstone(tok.Kind, key))
-	}
-	return at, nil
+	return o.At, err
 }
 
 // sideEntry is a side collection's entry for a key.

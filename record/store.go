@@ -138,6 +138,11 @@ type Write struct {
 	// Expect, if not nil, is the exact guard that the record must still have. Zero: the record is
 	// absent or has no guard. The caller made the write from what it read at that guard.
 	Expect *Guard
+	// Seen, if not nil, is the record as the caller read it with its guard, together with all
+	// records of the group. A record without a Key was absent. A backend may use Seen in place of a
+	// read, if its write fails when the stored guard is another one by now. The outcome must be the
+	// same as without Seen. Seen.Doc serves no comparison.
+	Seen *Record
 }
 
 // GroupWrite is a group that is applied as a whole or not at all. Every group has an anchor: one

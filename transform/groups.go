@@ -73,6 +73,22 @@ func (v View) AtLeast(w record.Version) View {
 type Held struct {
 	Group
 	Anchor record.Guard
+	// Gone holds the tombstones of the group.
+	Gone []record.Record
+	// Guarded means that all records were read with their guards.
+	Guarded bool
+}
+
+// seen returns the record as it was read, or one without a key.
+func (h *Held) seen(kind string, key record.Key) *record.Record {
+	for _, rs := range [][]record.Record{h.Records, h.Gone} {
+		for i := range rs {
+			if rs[i].Kind == kind && rs[i].Key == key {
+				return &rs[i]
+			}
+		}
+	}
+	return &record.Record{}
 }
 
 // Names returns the IDs of the groups that differ.
@@ -156,7 +172,7 @@ func ReadTarget(ctx context.Context, r record.Reader, d Direction, v View, ids [
 	req := record.ReadRequest{Tokens: v.Tokens, NotBefore: v.NotBefore, Bytes: v.Bytes, Guards: true}
 	for _, id := range ids {
 		// A group without records also has an entry, with a zero guard.
-		held[id] = Held{Group: Group{Name: id.Name}}
+		held[id] = Held{Group: Group{Name: id.Name}, Guarded: true}
 		req.Select = append(req.Select, d.TargetSelect(id)...)
 	}
 	snap, err := r.Read(ctx, req)
@@ -174,7 +190,9 @@ func ReadTarget(ctx context.Context, r record.Reader, d Direction, v View, ids [
 		if kind, key := d.Anchor(id); rec.Kind == kind && rec.Key == key {
 			h.Anchor = rec.Guard
 		}
-		if !rec.Tombstone {
+		if rec.Tombstone {
+			h.Gone = append(h.Gone, rec)
+		} else {
 			h.Records = append(h.Records, rec)
 		}
 		held[id] = h

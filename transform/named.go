@@ -160,5 +160,10 @@ func groupWrite(d Direction, id GroupID, version record.Version, src Group, have
 	if have != nil {
 		w.Writes[w.Anchor].Expect = &have.Anchor
 	}
+	if have != nil && have.Guarded {
+		for i := range w.Writes {
+			w.Writes[i].Seen = have.seen(w.Writes[i].Kind, w.Writes[i].Key)
+		}
+	}
 	return w, nil
 }

@@ -26,6 +26,7 @@ var applyTests = []test{
 	{"several expectations", flavours(applyExpectSeveral)},
 	{"expectations across managed and fixed kinds", withApp(applyExpectMixed)},
 	{"versions between snapshots", flavours(applyNext)},
+	{"what the caller has seen", flavours(applySeen)},
 	{"over a client's record", withClient(applyOverClient)},
 	{"over an application's document", withApp(applyOverApp)},
 	{"unique index refuses one group", flavours(applyUnique)},

@@ -59,7 +59,7 @@ func (n *Records) Apply(ctx context.Context, b record.Batch) ([]record.Result, e
 			chunks = [][]int{groups}
 		}
 		for _, chunk := range chunks {
-			if err := n.resolve(ctx, j, chunk, results, attempt{repair: b.Repair}); err != nil {
+			if err := n.resolve(ctx, j, chunk, results, attempt{repair: b.Repair, trust: true}); err != nil {
 				return err
 			}
 		}
@@ -147,6 +147,8 @@ type attempt struct {
 	// clear deletes existing documents before the inserts. Unique values that move between records
 	// of the transaction are then free when the inserts need them.
 	clear bool
+	// trust uses record.Write.Seen in place of a read (seenState).
+	trust bool
 }
 
 // refusal is the failure of one group. The database rolled back the whole transaction.
@@ -236,8 +238,8 @@ func (n *Records) applyOnce(ctx context.Context, j *job, groups []int, how attem
 	squeezed, met := 0, map[int]int{}
 	err := n.Transact(ctx, "transaction", func(ctx context.Context) error {
 		// Read the guards inside the transaction, so that a write in between conflicts with it.
-		have, err := n.readState(ctx, j, groups)
-		if err != nil {
+		have, rest := n.seenState(j, groups, how)
+		if err := n.readState(ctx, j, rest, have); err != nil {
 			return err
 		}
 		winners := make([]int, 0, len(groups))
@@ -251,8 +253,12 @@ func (n *Records) applyOnce(ctx context.Context, j *job, groups []int, how attem
 		if len(winners) == 0 {
 			return nil
 		}
-		err = n.writeGroups(ctx, j, winners, have, how)
+		err := n.writeGroups(ctx, j, winners, have, how)
 		var exists *existsError
+		if how.trust && len(rest) < len(groups) && (errors.Is(err, errUnseen) || errors.As(err, &exists)) {
+			how.trust = false // the next transaction reads
+			return fmt.Errorf("%w: %w", conn.ErrAgain, err)
+		}
 		// A record that our snapshot never shows has an _id that only the server takes for equal.
 		if errors.As(err, &exists) {
 			if met[exists.group]++; met[exists.group] == existsTries {
@@ -314,4 +320,7 @@ type held struct {
 	id    bson.RawValue // as stored
 	data  bool          // a document or a tombstone is in the kind's collection
 	side  bool          // an entry is in the side collection
+	// seen means that the caller read this, and not the transaction. Its write is conditional.
+	seen bool
+	gone bool // a tombstone was seen
 }

@@ -18,14 +18,14 @@ import (
 // each command less is a round trip less.
 
 const (
-	opOverhead        = 64  // bytes of an operation, beyond the document and the _id
+	opOverhead        = 128 // bytes of an operation and its condition, beyond the document and the _id
 	namespaceOverhead = 512 // bytes of an entry of nsInfo, with the longest names
 )
 
 // combines reports whether runCombined can write all statements. One command for one collection is
 // as good as a bulkWrite.
 func (n *Records) combines(j *job, all []*statements) bool {
-	if len(all) < 2 || !j.joins || n.noBulkWrite.Load() {
+	if len(all) == 0 || len(all) == 1 && !trusts(all) || !j.joins || n.noBulkWrite.Load() {
 		return false
 	}
 	size := 0
@@ -68,7 +68,10 @@ func (n *Records) runCombined(ctx context.Context, all []*statements) error {
 	if err != nil {
 		return conn.Classify("write", err)
 	}
-	return combinedFailure(raw, all)
+	if err := combinedFailure(raw, all); err != nil || !trusts(all) {
+		return err
+	}
+	return checkFound(raw, all)
 }
 
 // appendCombined appends the bulkWrite command for all statements.
@@ -121,7 +124,7 @@ func (st *statement) appendOp(dst []byte, verb string, i int, ns int32) []byte {
 		return wire.EndDocument(st.write.appendTo(dst), start)
 	}
 	dst, filter := wire.BeginElement(dst, bson.TypeEmbeddedDocument, "filter")
-	dst = wire.EndDocument(appendIDQuery(dst, st.id), filter)
+	dst = wire.EndDocument(st.want.appendTo(appendIDQuery(dst, st.id)), filter)
 	if verb == "update" {
 		dst = bsoncore.AppendHeader(dst, bsoncore.TypeEmbeddedDocument, "updateMods")
 		dst = st.write.appendTo(dst)

@@ -55,6 +55,12 @@ func TestRoundTripsOfApply(t *testing.T) {
 		defer mu.Unlock()
 		return slices.Clone(sent)
 	}
+	// seen is a write of what was read before.
+	seen := func(w record.Write, epoch uint64, version byte, gone bool) record.Write {
+		w.Seen = &record.Record{Kind: w.Kind, Key: w.Key, Guard: record.Guard{Epoch: epoch, Version: storetest.Version(version)}, Tombstone: gone}
+		return w
+	}
+	trusted := []string{"bulkWrite", "commitTransaction"}
 	apply(1, put("f", 1), put("g", 1)) // creates the side collections
 	fixed := []string{"aggregate", "bulkWrite", "commitTransaction"}
 	for i, step := range []struct {
@@ -68,6 +74,12 @@ func TestRoundTripsOfApply(t *testing.T) {
 		{"two kinds", []record.Write{put("f", 4), put("g", 4)}, slices.Insert(slices.Clone(fixed), 0, "aggregate")},
 		{"managed kind", []record.Write{put("m", 5)}, []string{"find", "insert", "commitTransaction"}},
 		{"both sorts", []record.Write{put("m", 6), remove("g")}, slices.Insert(slices.Clone(fixed), 0, "find")},
+		// At version 8.
+		{"seen", []record.Write{seen(put("f", 8), 1, 5, false), seen(put("m", 8), 1, 7, false), seen(put("g", 8), 1, 7, true)}, trusted},
+		{"seen managed kind", []record.Write{seen(remove("m"), 1, 8, false)}, trusted},
+		{"one of two was seen", []record.Write{seen(put("f", 10), 1, 8, false), put("m", 10)}, []string{"aggregate", "find", "bulkWrite", "commitTransaction"}},
+		{"changed since", []record.Write{seen(put("f", 4), 1, 5, false), seen(put("m", 6), 1, 10, false)}, slices.Concat(trusted[:1], []string{"abortTransaction", "aggregate", "find"}, trusted)},
+		{"deletes", []record.Write{seen(remove("g"), 1, 8, false)}, trusted},
 	} {
 		if got := apply(byte(i+2), step.writes...); !slices.Equal(got, step.want) { //nolint:gosec // a handful
 			t.Errorf("%s: %v, want %v", step.name, got, step.want)

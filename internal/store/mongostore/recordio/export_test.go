@@ -28,7 +28,7 @@ func CombinedFailure(answer bson.Raw, owners ...[]int) (int, error) {
 	for _, list := range owners {
 		s := &statements{verb: "insert"}
 		for _, owner := range list {
-			s.add(owner, bson.RawValue{}, guardWrite{})
+			s.add(owner, bson.RawValue{}, guardWrite{}, held{})
 		}
 		all = append(all, s)
 	}

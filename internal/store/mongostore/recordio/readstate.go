@@ -15,9 +15,9 @@ import (
 
 // readState reads the guards of all records of the groups within the transaction. It is the first
 // access to each collection and carries the collection's UUID. It therefore holds the collection
-// until the transaction ends: a rename waits, or has already happened and fails this read.
-func (n *Records) readState(ctx context.Context, j *job, groups []int) (state, error) {
-	have := make(state, len(j.kinds))
+// until the transaction ends: a rename waits, or has already happened and fails this read. It adds
+// them to have.
+func (n *Records) readState(ctx context.Context, j *job, groups []int, have state) error {
 	// One command per kind, whatever the number of groups.
 	for _, kind := range j.kinds {
 		keys := make([]record.Key, 0, len(groups))
@@ -32,8 +32,11 @@ func (n *Records) readState(ctx context.Context, j *job, groups []int) (state, e
 			continue
 		}
 		t := j.targets[kind]
-		found := make(map[record.Key]held, len(keys))
-		have[kind] = found
+		found := have[kind]
+		if found == nil {
+			found = make(map[record.Key]held, len(keys))
+			have[kind] = found
+		}
 		data := func(doc []byte) error {
 			return addHeld(found, doc, !t.fixed, func(h *held, l wire.Layout) {
 				h.data = true
@@ -45,7 +48,7 @@ func (n *Records) readState(ctx context.Context, j *job, groups []int) (state, e
 		}
 		if !t.fixed {
 			if err := n.findKeys(ctx, t.Place, keys, ReadOptions{keysOnly: true, guards: true}, data); err != nil {
-				return nil, err
+				return err
 			}
 			continue
 		}
@@ -56,7 +59,7 @@ func (n *Records) readState(ctx context.Context, j *job, groups []int) (state, e
 		if t.mark != "" {
 			var err error
 			if mark, err = wire.EndedKey(t.mark); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		ended := false
@@ -71,13 +74,13 @@ func (n *Records) readState(ctx context.Context, j *job, groups []int) (state, e
 			})
 		}
 		if err := n.readFixed(ctx, j, kind, keys, mark, data, entry); err != nil {
-			return nil, err
+			return err
 		}
 		if ended {
-			return nil, fmt.Errorf("apply to %s behind %s: the fence has ended: %w", t.Coll, t.mark, record.ErrFenced)
+			return fmt.Errorf("apply to %s behind %s: the fence has ended: %w", t.Coll, t.mark, record.ErrFenced)
 		}
 	}
-	return have, nil
+	return nil
 }
 
 // readFixed reads the _id of each document of a fixed-name kind that has one of the keys. It also

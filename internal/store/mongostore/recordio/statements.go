@@ -8,6 +8,7 @@ import (
 
 	"dbcontroller.dev/internal/store/mongostore/conn"
 	"dbcontroller.dev/internal/store/mongostore/wire"
+	"dbcontroller.dev/record"
 )
 
 // statements holds writes of one verb on one collection, within a transaction.
@@ -24,10 +25,12 @@ type statement struct {
 	owner int           // group
 	id    bson.RawValue // of the record to update or delete
 	write guardWrite    // not for a delete
+	want  condition     // of the record to update or delete
+	seen  bool          // the transaction has not read the record
 }
 
-func (s *statements) add(owner int, id bson.RawValue, w guardWrite) {
-	s.list = append(s.list, statement{owner, id, w})
+func (s *statements) add(owner int, id bson.RawValue, w guardWrite, h held) {
+	s.list = append(s.list, statement{owner, id, w, h.condition(s.side), h.seen})
 }
 
 // command returns the statements as a command of their verb. The caller releases it.
@@ -57,6 +60,9 @@ func (n *Records) writeGroups(ctx context.Context, j *job, groups []int, have st
 	}
 	if n.combines(j, all) {
 		return n.runCombined(ctx, all)
+	}
+	if trusts(all) {
+		return errUnseen // only the answer to a bulkWrite counts all documents together
 	}
 	for _, s := range all {
 		c := s.command()
@@ -96,7 +102,7 @@ func (j *job) statementsOf(kind string, groups []int, have state, how attempt) [
 				if h.side {
 					entries = sideUpdates
 				}
-				entries.add(g, id, guardWrite{side: true, id: id, guard: guard, tombstone: !live})
+				entries.add(g, id, guardWrite{side: true, id: id, guard: guard, tombstone: !live}, h)
 			}
 			// Managed documents carry the guard themselves; fixed-name documents must stay as they
 			// are.
@@ -108,9 +114,13 @@ func (j *job) statementsOf(kind string, groups []int, have state, how attempt) [
 			stored := !t.fixed || live
 			// A replacement that begins with a $ field would be read as an update; insert it
 			// instead.
+			stands := h // with its condition
+			if t.fixed {
+				stands.guard = record.Guard{} // which is in the side collection
+			}
 			anew := how.clear || write.layout.Dollar
 			if h.data && (anew || !stored) {
-				deletes.add(g, h.id, guardWrite{})
+				deletes.add(g, h.id, guardWrite{}, stands)
 			}
 			switch {
 			case !stored:
@@ -118,9 +128,9 @@ func (j *job) statementsOf(kind string, groups []int, have state, how attempt) [
 				if !live {
 					write.id = h.id // keep the number type of the stored _id
 				}
-				updates.add(g, h.id, write)
+				updates.add(g, h.id, write, stands)
 			default:
-				inserts.add(g, bson.RawValue{}, write)
+				inserts.add(g, bson.RawValue{}, write, stands)
 			}
 		}
 	}

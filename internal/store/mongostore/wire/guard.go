@@ -115,6 +115,12 @@ func appendGuardFields(dst []byte, g []byte, tombstone bool) []byte {
 	return dst
 }
 
+// AppendGuard appends the guard element of a managed kind.
+func AppendGuard(dst, g []byte, tombstone bool) []byte {
+	dst, at := BeginElement(dst, bson.TypeEmbeddedDocument, GuardField)
+	return EndDocument(appendGuardFields(dst, g, tombstone), at)
+}
+
 // AppendStored appends a live document in stored form. The guard is the last element unless g is
 // nil. The _id goes first, where the server would put it anyway. In an update, a first field that
 // begins with $ would be read as an operator.
@@ -129,10 +135,7 @@ func AppendStored(dst, doc []byte, l Layout, g []byte) []byte {
 		dst = append(dst, doc[l.idEnd:len(doc)-1]...)
 	}
 	if g != nil {
-		var at int
-		dst, at = BeginElement(dst, bson.TypeEmbeddedDocument, GuardField)
-		dst = appendGuardFields(dst, g, false)
-		dst = EndDocument(dst, at)
+		dst = AppendGuard(dst, g, false)
 	}
 	return EndDocument(dst, start)
 }
@@ -142,10 +145,7 @@ func AppendTombstone(dst []byte, id bson.RawValue, g []byte) []byte {
 	start := len(dst)
 	dst = append(dst, 0, 0, 0, 0)
 	dst = AppendValueElement(dst, "_id", id)
-	dst, at := BeginElement(dst, bson.TypeEmbeddedDocument, GuardField)
-	dst = appendGuardFields(dst, g, true)
-	dst = EndDocument(dst, at)
-	return EndDocument(dst, start)
+	return EndDocument(AppendGuard(dst, g, true), start)
 }
 
 // AppendSide appends a document of a side collection.

@@ -163,16 +163,20 @@ func ReadKeys(ctx context.Context, r record.Reader, d Direction, v View, ids []G
 	return there, err
 }
 
-// ReadTarget reads the target's records of groups. Every id gets an entry.
+// ReadTarget reads the target's records of groups, with their guards. Every id gets an entry.
 func ReadTarget(ctx context.Context, r record.Reader, d Direction, v View, ids []GroupID) (map[GroupID]Held, error) {
+	return readHeld(ctx, r, d, v, ids, true)
+}
+
+func readHeld(ctx context.Context, r record.Reader, d Direction, v View, ids []GroupID, guards bool) (map[GroupID]Held, error) {
 	held := make(map[GroupID]Held, len(ids))
 	if len(ids) == 0 {
 		return held, nil
 	}
-	req := record.ReadRequest{Tokens: v.Tokens, NotBefore: v.NotBefore, Bytes: v.Bytes, Guards: true}
+	req := record.ReadRequest{Tokens: v.Tokens, NotBefore: v.NotBefore, Bytes: v.Bytes, Guards: guards}
 	for _, id := range ids {
 		// A group without records also has an entry, with a zero guard.
-		held[id] = Held{Group: Group{Name: id.Name}, Guarded: true}
+		held[id] = Held{Group: Group{Name: id.Name}, Guarded: guards}
 		req.Select = append(req.Select, d.TargetSelect(id)...)
 	}
 	snap, err := r.Read(ctx, req)

@@ -58,7 +58,8 @@ func (r Resolver) Given(ctx context.Context, ids []GroupID, version record.Versi
 	if !r.Compare {
 		wanting = slices.DeleteFunc(slices.Clone(ids), func(id GroupID) bool { return !r.Direction.NeedsHave(id) })
 	}
-	held, err := ReadTarget(ctx, r.Target, r.Direction, r.To, wanting)
+	// A comparison needs no guards, which are in a collection of their own for fixed-name kinds.
+	held, err := readHeld(ctx, r.Target, r.Direction, r.To, wanting, !r.Compare)
 	if tooLargeAlone(err, r.To, ids) {
 		return tooLarge(ids, version), nil
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -42,6 +43,7 @@ type bench struct {
 	machine  figures.Machine
 	versions map[string]string
 	known    []figures.Peer
+	wanted   *regexp.Regexp // rows to measure, by -only; nil: all
 
 	held     float64       // ms, from the latest pause scenario; 0: not measured yet
 	fastest  time.Duration // fastest copy by any peer; 0: none ran
@@ -54,6 +56,9 @@ type bench struct {
 	filling sync.Mutex
 	filled  map[string]bool // existing datasets, by database
 }
+
+// asked reports whether a row is to be measured. Scenarios ask for rows that take long.
+func (b *bench) asked(row string) bool { return b.wanted == nil || b.wanted.MatchString(row) }
 
 func open(ctx context.Context, o settings) (_ *bench, err error) {
 	b := &bench{settings: o, begun: time.Now(), machine: machine(), filled: map[string]bool{}, versions: map[string]string{"go": runtime.Version()}}

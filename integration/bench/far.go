@@ -19,9 +19,12 @@ const farIs = "The controllers reach the target through a relay that delivers ev
 // farLags measures how far a target that is far away is behind, with one kind that stays as it is and with one that becomes two.
 func farLags(ctx context.Context, b *bench, _ int) error {
 	const ms = time.Millisecond
-	near, err := b.readyAfter(ctx, 0)
-	if err != nil {
-		return err
+	var near time.Duration
+	if b.asked("far.ready") {
+		var err error
+		if near, err = b.readyAfter(ctx, 0); err != nil {
+			return err
+		}
 	}
 	for _, l := range []struct {
 		row, lens string
@@ -33,9 +36,15 @@ func farLags(ctx context.Context, b *bench, _ int) error {
 		{"far.split.100", split, 100 * ms, 1000},
 		{"far.split.200", split, 200 * ms, 500},
 	} {
+		if !b.asked(l.row) {
+			continue
+		}
 		if err := b.farLag(ctx, l.row, l.lens, l.far, l.rate); err != nil {
 			return fmt.Errorf("%s: %w", l.row, err)
 		}
+	}
+	if !b.asked("far.ready") {
+		return nil
 	}
 	const far = 100 * ms
 	late, err := b.readyAfter(ctx, far)
@@ -104,6 +113,9 @@ func (b *bench) farLag(ctx context.Context, row, lens string, far time.Duration,
 // farPauses measures switches to a cluster that is far away, and back.
 func farPauses(ctx context.Context, b *bench, _ int) error {
 	for row, far := range map[string]time.Duration{"far.pause.100": 100 * time.Millisecond, "far.pause.200": 200 * time.Millisecond} {
+		if !b.asked(row) {
+			continue
+		}
 		var there, back felt
 		// So many that 32 writers can keep it up over the distance.
 		const clientRate, records = 100, 5000

@@ -168,6 +168,7 @@ func measure(ctx context.Context, o settings) error {
 	if o.scale > 0 {
 		all = scaleScenarios(o.scale)
 	}
+	b.wanted = only
 	b.run(ctx, all, only)
 	f := b.file()
 	if o.out != "" {

@@ -1,15 +1,15 @@
 package syncer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"sync"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/internal/base/closing"
 	"dbcontroller.dev/record"
@@ -45,7 +45,7 @@ const following = "follow changes"
 
 // follow reads one stream until it fails, or returns nil when it must restart at an earlier
 // position.
-func (e *Engine) follow(ctx context.Context) error {
+func (e *Engine) follow(ctx context.Context) (err error) {
 	from, ok := e.earliest()
 	if !ok {
 		return nil
@@ -70,9 +70,17 @@ func (e *Engine) follow(ctx context.Context) error {
 			e.Log.Debug("close stream", zap.Error(err))
 		}
 	}()
+	g, flying := errgroup.WithContext(ctx)
+	defer func() {
+		// A failed batch is the reason why the read ended. The others land before a new stream begins.
+		err = cmp.Or(g.Wait(), err)
+	}()
+	defer context.AfterFunc(flying, restart)()
+	var air []*flight  // batches that have not landed
+	var before *flight // the latest one
 	for {
 		b, err := stream.Next(listen)
-		// The read was cancelled for a restart.
+		// The read was cancelled for a restart, or a batch has failed.
 		if err != nil && listen.Err() != nil && ctx.Err() == nil {
 			return nil
 		}
@@ -80,9 +88,16 @@ func (e *Engine) follow(ctx context.Context) error {
 			return lostAt(from, err)
 		}
 		e.recovered(following)
-		again, err := e.traced(ctx, b, origins)
-		if err != nil || again {
+		if before, err = e.launch(flying, g, b, origins, before, air); err != nil {
 			return err
+		}
+		if again := before.wait(flying); again {
+			return nil
+		}
+		air = slices.DeleteFunc(append(air, before), (*flight).hasLanded)
+		if len(air) == flightsAtOnce {
+			_ = air[0].await(flying) // its failure ends the read
+			air = air[1:]
 		}
 		from = b.Pos
 		e.gather(listen, copyGathers, func() bool { return !e.copying() })
@@ -101,16 +116,6 @@ func (e *Engine) gather(ctx context.Context, most time.Duration, over func() boo
 	_ = e.await(ctx, over) // a timeout is the normal end
 }
 
-// traced is consume within a span, if the batch has changes.
-func (e *Engine) traced(ctx context.Context, b record.ChangeBatch, origins bool) (again bool, err error) {
-	if len(b.Changes) > 0 {
-		var span trace.Span
-		ctx, span = e.Tracer.Start(ctx, "apply changes")
-		defer func() { endSpan(span, err, attribute.Int("changes", len(b.Changes))) }()
-	}
-	return e.consume(ctx, b, origins)
-}
-
 // earliest returns the position where the stream must begin, and false without shards. It marks the
 // present shards as followed: a shard adopted later has an earlier position, which this stream has
 // passed.
@@ -126,87 +131,6 @@ func (e *Engine) earliest() (record.Position, bool) {
 		}
 	}
 	return from, len(e.shards) > 0
-}
-
-// backlog is the batch size at which the stream has probably more waiting.
-const backlog = 1000
-
-// consume applies one batch and advances the shards past it. It also consumes a batch that ends
-// exactly at a shard's position, since several changes may share one position. origins reports
-// whether the changes show their origin. again asks for a new stream.
-func (e *Engine) consume(ctx context.Context, b record.ChangeBatch, origins bool) (again bool, err error) {
-	if len(b.Changes) > 0 {
-		if err := e.await(ctx, func() bool { return e.roomForLate() || e.over() || e.restart }); err != nil {
-			return false, err
-		}
-	}
-	// Taken after the wait for room, which is backpressure and no lag.
-	arrived := time.Now()
-	marked := slices.ContainsFunc(b.Changes, func(c record.Change) bool { return c.Marker != "" })
-	if marked {
-		// A fence is announced before it is set, but the stream may be faster than the watch. The
-		// newest record is needed to tell late deletes after the marker from earlier changes.
-		if err := e.refresh(ctx); err != nil {
-			return false, err
-		}
-	}
-	d := e.dirtyGroups(b, origins)
-	// Everything that may fail comes before the shards advance, so that an error repeats the batch.
-	late, err := e.foreignDeletes(ctx, d.lateDeletes, b.Pos.At)
-	if err != nil {
-		return false, err
-	}
-	if err := e.changedKeys(ctx, d.ungrouped, b.Pos.At); err != nil {
-		return false, err
-	}
-	if len(d.ids) > 0 {
-		err := e.syncGroups(ctx, d.ids, b.Pos.At)
-		if errors.Is(err, errOver) {
-			// The flip came meanwhile. The reverse sync undoes these changes.
-			err = nil
-		}
-		if err != nil {
-			return false, err
-		}
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	again = e.restart
-	for _, s := range e.shards {
-		if !s.follows(b) {
-			continue
-		}
-		if !e.over() {
-			// Before applied moves: a late entry records the place before its change.
-			for _, id := range d.hits[s] {
-				s.addLate(id)
-			}
-			s.appliedCount += int64(len(d.hits[s]))
-		}
-		s.applied = s.applied.after(b, late[s])
-		s.heard = time.Now()
-		s.lag = 0
-		if b.Wall > 0 {
-			s.lag = max(0, time.Since(time.UnixMilli(b.Wall)))
-		}
-		// The clocks of two machines may disagree. So only the time in this process decides, and
-		// whether the stream had a backlog.
-		s.took = time.Since(arrived)
-		if s.took > e.cfg.LagBound || len(b.Changes) >= backlog {
-			s.inSync = time.Time{}
-			if s.behind.IsZero() {
-				s.behind = arrived
-			}
-		} else if s.behind = (time.Time{}); s.inSync.IsZero() {
-			s.inSync = time.Now()
-		}
-		s.dirty = s.dirty || len(d.hits[s]) > 0 || late[s] > 0 || marked
-		if len(s.late) == 0 || e.over() {
-			s.compared = s.applied
-		}
-	}
-	e.announce()
-	return again, nil
 }
 
 // follows reports whether a batch of the running stream concerns this shard. A leaving shard stands

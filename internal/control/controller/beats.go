@@ -169,6 +169,16 @@ type counted struct {
 	beats *beats
 }
 
+// ReadAhead reads the marks. It also counts, since the count of another controller would make the one
+// at the flip read first.
+func (c counted) ReadAhead(ctx context.Context, d upgradestate.Deployment) error {
+	var g errgroup.Group
+	g.Go(func() error { return c.Keeper.ReadAhead(ctx, d) })
+	known := func(context.Context) (upgradestate.Deployment, error) { return d, nil }
+	g.Go(func() error { return c.beats.livesBy(ctx, known, d.CurrentVersion, d.Upgrade.TargetVersion) })
+	return g.Wait()
+}
+
 // BeforeFlip writes the marks and the beats at the same time, so that the beats do not lengthen the
 // switch.
 func (c counted) BeforeFlip(ctx context.Context, d upgradestate.Deployment) error {

@@ -100,7 +100,7 @@ func (m *marks) enter(ctx context.Context, d upgradestate.Deployment, version st
 
 // keeper returns the Keeper that writes the marks of all configured databases.
 func (m *marks) keeper() identity.Keeper {
-	return identity.Keeper{Deployments: m.deployment, Databases: m.markers(m.cfg.Versions()...)}
+	return identity.Keeper{Deployments: m.deployment, Databases: m.markers(m.cfg.Versions()...), Ahead: new(identity.Ahead)}
 }
 
 // keepMarks keeps the marks of the open databases in line with the record.

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"dbcontroller.dev/internal/store/sealed"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
@@ -145,16 +147,30 @@ func begin(ctx context.Context, d upgradestate.Deployment, owner record.Owner, d
 // put reads a mark, lets change edit it, and writes it back. It retries until no other write came
 // in between.
 func put(ctx context.Context, db record.Marker, owner record.Owner, change func(*Mark) (write bool, err error)) error {
+	return putOn(ctx, db, owner, nil, change)
+}
+
+// putOn is put, on top of a mark that was read before. ahead nil: it reads the mark.
+func putOn(ctx context.Context, db record.Marker, owner record.Owner, ahead *Mark, change func(*Mark) (write bool, err error)) error {
 	for {
-		has, _, err := readMark(ctx, db, owner)
-		if err != nil {
-			return err
+		has, was := ahead, bson.Raw(nil)
+		if has == nil {
+			var err error
+			if has, _, err = readMark(ctx, db, owner); err != nil {
+				return err
+			}
+		} else {
+			was = has.body // an old read proves nothing but by the condition of the write
 		}
 		m := Mark{}
 		if has != nil {
 			m = *has
 		}
 		write, err := change(&m)
+		if ahead != nil && (err != nil || !write) {
+			ahead = nil // only the present mark can decide that
+			continue
+		}
 		if err != nil || !write {
 			return err
 		}
@@ -165,6 +181,7 @@ func put(ctx context.Context, db record.Marker, owner record.Owner, change func(
 		if raw.Rev = 0; has != nil {
 			raw.Rev = has.rev // change may have replaced the whole mark
 		}
+		raw.Was, ahead = was, nil
 		// After an unknown result the next read shows whether the write took effect.
 		if err = db.PutMark(ctx, raw); !errors.Is(err, record.ErrMismatch) && !errors.Is(err, record.ErrUnknown) || ctx.Err() != nil {
 			return err

@@ -14,6 +14,7 @@ import (
 type Keeper struct {
 	Deployments Deployments
 	Databases   map[string]record.Marker // by version
+	Ahead       *Ahead                   // of ReadAhead, for BeforeFlip; nil: it reads itself
 }
 
 // BeforeFlip marks in both databases that the upgrade's target may be the current version from the
@@ -29,7 +30,7 @@ func (k Keeper) BeforeFlip(ctx context.Context, d upgradestate.Deployment) error
 	g, ctx := errgroup.WithContext(ctx)
 	for _, version := range []string{d.CurrentVersion, u.TargetVersion} {
 		g.Go(func() error {
-			return k.put(ctx, d, version, func(m *Mark) (bool, error) {
+			return k.put(ctx, d, version, k.Ahead.take(version), func(m *Mark) (bool, error) {
 				// A later attempt was aborted, so this record is outdated. The source may accept
 				// writes again.
 				over, err := k.aborted(ctx, *u, m.Aborted)
@@ -77,7 +78,7 @@ func (k Keeper) BeforeAbort(ctx context.Context, d upgradestate.Deployment) erro
 		return err
 	}
 	aborted := Attempt{ID: u.ID, Attempt: u.Attempt}
-	return k.put(ctx, d, d.CurrentVersion, func(m *Mark) (bool, error) {
+	return k.put(ctx, d, d.CurrentVersion, nil, func(m *Mark) (bool, error) {
 		if m.Next == nil && m.Aborted != nil && *m.Aborted == aborted {
 			return false, nil
 		}
@@ -109,7 +110,7 @@ func (k Keeper) Keep(ctx context.Context, d upgradestate.Deployment) error {
 	var g errgroup.Group // write the databases in parallel
 	for _, ns := range d.Namespaces {
 		g.Go(func() error {
-			return k.put(ctx, d, ns.Version, func(m *Mark) (bool, error) {
+			return k.put(ctx, d, ns.Version, nil, func(m *Mark) (bool, error) {
 				current := ns.Version == d.CurrentVersion
 				next := m.Next
 				// The announced switch is over: its epoch has begun.
@@ -145,14 +146,13 @@ func behind(d upgradestate.Deployment, m Mark, ns upgradestate.Namespace) bool {
 }
 
 // put changes the mark of a version. It skips a version that is not configured here or was never
-// entered, because those have no mark to keep.
-func (k Keeper) put(ctx context.Context, d upgradestate.Deployment, version string, change func(*Mark) (bool, error)) error {
-	db := k.Databases[version]
-	ns, _ := d.Namespace(version)
-	if db == nil || ns.Identity == (upgradestate.Identity{}) || upgradestate.Retired(d, version) {
+// entered, because those have no mark to keep. ahead is the mark as it was read before, or nil.
+func (k Keeper) put(ctx context.Context, d upgradestate.Deployment, version string, ahead *Mark, change func(*Mark) (bool, error)) error {
+	db := k.marked(d, version)
+	if db == nil {
 		return nil
 	}
-	err := put(ctx, db, record.Owner{Deployment: d.Name, Version: version}, func(m *Mark) (bool, error) {
+	err := putOn(ctx, db, record.Owner{Deployment: d.Name, Version: version}, ahead, func(m *Mark) (bool, error) {
 		switch {
 		// A mark that vanished means a restored database. Writing a new one would hide that.
 		case m.rev == 0:
@@ -166,4 +166,14 @@ func (k Keeper) put(ctx context.Context, d upgradestate.Deployment, version stri
 		return fmt.Errorf("mark the database of %s: %w", version, err)
 	}
 	return nil
+}
+
+// marked returns the database of a version that has a mark to keep, or nil.
+func (k Keeper) marked(d upgradestate.Deployment, version string) record.Marker {
+	db := k.Databases[version]
+	ns, _ := d.Namespace(version)
+	if db == nil || ns.Identity == (upgradestate.Identity{}) || upgradestate.Retired(d, version) {
+		return nil
+	}
+	return db
 }

@@ -38,7 +38,8 @@ type Mark struct {
 	// keys has a format that older binaries refuse.
 	Keys *sealed.State `bson:"keys,omitempty"`
 
-	rev int64
+	rev  int64
+	body bson.Raw // as read
 }
 
 // Attempt identifies one entry into SWITCHING.
@@ -64,7 +65,7 @@ func decodeMark(m record.Mark) (Mark, error) {
 	if out.Format > Format {
 		return out, fmt.Errorf("mark of %s has format %d, but this binary knows %d: use a newer binary", m.Owner, out.Format, Format)
 	}
-	out.rev = m.Rev
+	out.rev, out.body = m.Rev, m.Body
 	return out, nil
 }
 

@@ -120,6 +120,13 @@ type Marks interface {
 	BeforeAbort(ctx context.Context, d upgradestate.Deployment) error
 }
 
+// AheadMarks is a Marks that can read before the last step what its BeforeFlip begins with. The driver
+// calls ReadAhead in StepSealTarget, once for an attempt, and waits for nothing of it. A failure shows
+// in BeforeFlip.
+type AheadMarks interface {
+	ReadAhead(ctx context.Context, d upgradestate.Deployment) error
+}
+
 // Driver drives the upgrades of one deployment. New creates it. Only one Run at a time may use it.
 type Driver struct {
 	deployments Deployments
@@ -142,6 +149,7 @@ type Driver struct {
 	trouble      error                                                // error of the latest pass; nil: none
 	said         bool                                                 // a report was published, even an empty one
 	waits        reconcile.Complaint                                  // logs each new reason for waiting once
+	aheadOf      attempt                                              // attempt that markAhead has begun for
 	marked       attempt                                              // attempt whose Marks are written for the next try
 	watched      attempt                                              // attempt whose target changes are read for the next try
 	differ       func(context.Context, upgradestate.Deployment) error // result of Config.Target.Changed for it
@@ -296,6 +304,7 @@ func (r *Driver) once(ctx context.Context, d upgradestate.Deployment) (upgradest
 	}
 	if u := d.Upgrade; u != nil && u.Step == upgradestate.StepSealTarget {
 		r.lookAhead(ctx, d)
+		r.markAhead(ctx, d)
 	} else if u != nil && u.Step == upgradestate.StepSealSource && !isFlip(actions) {
 		// These run next to the last renames, so they add no time to the pause.
 		g.Go(func() error { r.locate(bounded, u.TargetVersion); return nil })

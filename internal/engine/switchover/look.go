@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"go.uber.org/zap"
+
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -94,4 +96,22 @@ func (r *Driver) leaveReading() {
 		r.reading.cancel()
 		r.reading = nil
 	}
+}
+
+// markAhead lets the Marks read ahead, so that these reads do not lengthen the pause.
+func (r *Driver) markAhead(ctx context.Context, d upgradestate.Deployment) {
+	marks, can := r.cfg.Marks.(AheadMarks)
+	now := attempt{d.Upgrade.ID, d.Upgrade.Attempt}
+	if !can || r.aheadOf == now {
+		return
+	}
+	r.aheadOf = now
+	// ctx is that of Run: the read goes on in the next pass.
+	ctx, cancel := context.WithTimeout(ctx, r.operationTimeout(d))
+	r.readers.Go(func() {
+		defer cancel()
+		if err := marks.ReadAhead(ctx, d); err != nil && ctx.Err() == nil {
+			r.log.Debug("cannot read the marks ahead", zap.Error(err))
+		}
+	})
 }

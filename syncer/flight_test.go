@@ -99,12 +99,19 @@ func TestBatchesOverADistance(t *testing.T) {
 		c.held.Store(false)
 		<-time.After(5 * time.Second) // of the bubble
 		w.put("a1", broken, 1)
+		behind, err := w.src.Position(t.Context())
+		w.check(err)
 		for i := range 10 {
 			time.Sleep(20 * time.Millisecond)
 			w.put("a1", keyIn(1+i%(ring-1), i), writes)
 		}
 		if err := <-e.done; err == nil {
 			t.Fatal("the engine has not ended")
+		}
+		stored, _, err := w.store.LoadCheckpoint(t.Context(), syncer.Key(1, w.dir, 0), 0)
+		w.check(err)
+		if stored.Position.Compare(behind) >= 0 {
+			t.Error("the checkpoint is behind the batch that failed")
 		}
 		f.mu.Lock()
 		f.broken = ""

@@ -75,12 +75,16 @@ func getBy(ctx context.Context, client *http.Client, url string) (code int, body
 	return res.StatusCode, string(b), err
 }
 
+// longestPause bounds the pause between two tries of eventually.
+const longestPause = 250 * time.Millisecond
+
 // eventually tries until it works, and fails the test when ctx ends first, by what a try said
-// before that. What takes long to try is tried less often: it costs those whom it waits for.
+// before that. Tries cost those whom it waits for. So they are rarer when each takes long, and in a
+// long wait: a pause is a twentieth of the wait so far.
 func eventually(ctx context.Context, t *testing.T, what string, try func() error) {
 	t.Helper()
 	said := errors.New("nothing")
-	for {
+	for first := time.Now(); ; {
 		began := time.Now()
 		err := try()
 		if err == nil {
@@ -89,10 +93,11 @@ func eventually(ctx context.Context, t *testing.T, what string, try func() error
 		if ctx.Err() == nil {
 			said = err
 		}
+		pause := min(max(20*time.Millisecond, time.Since(first)/20), longestPause)
 		select {
 		case <-ctx.Done():
 			t.Fatalf("%s: %v, and the last try said: %v", what, ctx.Err(), said)
-		case <-time.After(min(max(20*time.Millisecond, 2*time.Since(began)), time.Second)):
+		case <-time.After(max(pause, min(2*time.Since(began), time.Second))):
 		}
 	}
 }

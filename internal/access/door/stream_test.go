@@ -64,7 +64,7 @@ func random(n int) []byte {
 func TestLongStreams(t *testing.T) {
 	t.Parallel()
 	const (
-		body, size, messages = 64 << 10, 60 << 10, 60
+		body, size, messages = 64 << 10, 60 << 10, 30
 		most                 = (limits.BodyCopies + 1) * 2 * body // of a stream, its messages as sent and decompressed
 		budget               = most * 4 / 3
 	)

@@ -120,7 +120,7 @@ func (o *outsider) publish() {
 		"GOWORK=off",
 		// As releases are built, so that their cache serves; what tests found is not kept. make lint
 		// vets the service in this tree, and nobody debugs this one.
-		"GOFLAGS=-modcacherw -trimpath -count=1 -vet=off -ldflags=-w", "CGO_ENABLED=0")
+		"GOFLAGS=-modcacherw -trimpath -count=1 -vet=off -ldflags=-s", "CGO_ENABLED=0")
 }
 
 // tree is what of this tree is part of its module.

@@ -113,7 +113,7 @@ func TestName(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), "go", "test", "./...")
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=-mod=mod -count=1 -vet=off -ldflags=-w", "GOWORK=off")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=-mod=mod -count=1 -vet=off -ldflags=-s", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "ok  \texample.com/shop/shop") {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -133,3 +133,29 @@ func TestClosesAfterCommands(t *testing.T) {
 		}
 	}
 }
+
+// TestReaderGone: a client is gone while a server executes its read. The proxy does not wait for the answer.
+func TestReaderGone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	began, goOn := make(chan struct{}), make(chan struct{})
+	w.at["v1"].on("count", func(command) bsoncore.Document {
+		close(began)
+		<-goOn
+		return doc(t, `{"n":1,"ok":1.0}`)
+	})
+	defer close(goOn)
+	conn, _ := w.client()
+	if _, err := conn.Write(message.Message{ID: 1, Body: doc(t, `{"count":"orders",`+session+`}`)}.Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	p := w.proxies[0]
+	if n := p.departure.running.Load(); n != 1 {
+		t.Errorf("%d commands run, want 1", n)
+	}
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.until("the read ends", func() bool { return p.departure.running.Load() == 0 })
+}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -206,7 +207,7 @@ func TestSlowLink(t *testing.T) {
 	_, p := alone(t, message.MaxMessage)
 	body := bsoncore.NewDocumentBuilder().AppendString("ping", strings.Repeat("x", 4*piece)).Build()
 	link := &slowLink{from: bytes.NewReader(message.Message{ID: 1, Body: body}.Append(nil)), left: piece}
-	in, err := p.receive(t.Context(), &peer{conn: link}, link)
+	in, err := p.receive(t.Context(), &peer{conn: link}, bufio.NewReaderSize(link, readBuffer))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +243,7 @@ func TestRepliesHaveMemory(t *testing.T) {
 	defer cancel()
 	for range messages {
 		g.Go(func() {
-			if _, err := p.receive(ctx, &peer{conn: patient{}}, io.MultiReader(bytes.NewReader(header), bodies)); err == nil {
+			if _, err := p.receive(ctx, &peer{conn: patient{}}, bufio.NewReader(io.MultiReader(bytes.NewReader(header), bodies))); err == nil {
 				t.Error("a message without a body was received")
 			}
 		})

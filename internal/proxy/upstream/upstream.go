@@ -26,6 +26,7 @@ type Cluster struct {
 	client   *mongo.Client
 	topology *topology.Topology
 	logins   map[*Login]*topology.Topology // not changed after Open
+	lines    *lines                        // nil: those of a cluster with TLS, whose bytes only the driver can read
 }
 
 // Open connects to a cluster, with the login of the uri and with each of the others. The caller must close
@@ -42,13 +43,15 @@ func Open(uri string, logins ...*Login) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to a cluster: %w", err)
 	}
-	t, err := follow(opts)
-	if err != nil {
+	c := &Cluster{client: client, logins: map[*Login]*topology.Topology{}}
+	if opts.TLSConfig == nil {
+		c.lines = newLines()
+	}
+	if c.topology, err = c.follow(opts); err != nil {
 		return nil, errors.Join(fmt.Errorf("connect to a cluster: %w", err), client.Disconnect(context.Background()))
 	}
-	c := &Cluster{client, t, map[*Login]*topology.Topology{}}
 	for _, l := range logins {
-		if c.logins[l], err = follow(l.apply(optionsOf(uri))); err != nil {
+		if c.logins[l], err = c.follow(l.apply(optionsOf(uri))); err != nil {
 			delete(c.logins, l)
 			return nil, errors.Join(fmt.Errorf("connect to a cluster as %s: %w", l, err), c.Close(context.Background()))
 		}
@@ -64,7 +67,10 @@ func optionsOf(uri string) *options.ClientOptions {
 }
 
 // follow begins to look for the servers of a cluster.
-func follow(opts *options.ClientOptions) (*topology.Topology, error) {
+func (c *Cluster) follow(opts *options.ClientOptions) (*topology.Topology, error) {
+	if c.lines != nil {
+		opts.SetDialer(c.lines)
+	}
 	cfg, err := topology.NewConfig(opts, &session.ClusterClock{}) //nolint:staticcheck // as above
 	if err != nil {
 		return nil, err
@@ -128,12 +134,13 @@ func (c *Cluster) Conn(ctx context.Context, as *Login, want Want) (*Conn, error)
 		}
 		return nil, fmt.Errorf("no server: %w", err)
 	}
-	return &Conn{conn: conn, server: server}, nil
+	return &Conn{conn: conn, line: c.lines.of(conn), server: server}, nil
 }
 
 // Conn is a connection that one client uses now.
 type Conn struct {
 	conn   *mnet.Connection
+	line   *line // below conn; nil: messages go through the driver
 	server driver.Server
 	broken bool
 }
@@ -146,21 +153,33 @@ func (c *Conn) Server() description.Server { return c.conn.Description() }
 
 // Exchange sends a request and returns the reply. After an error the outcome of the request is unknown.
 func (c *Conn) Exchange(ctx context.Context, request []byte) (message.Message, error) {
-	if err := c.conn.Write(ctx, request); err != nil {
+	var m message.Message
+	var err error
+	if c.line != nil {
+		m, err = c.line.exchange(ctx, c.conn.ID(), request)
+	} else {
+		m, err = c.byDriver(ctx, request)
+	}
+	if err != nil {
 		c.fail(err)
 		return message.Message{}, err
+	}
+	c.learn(m.Body)
+	return m, nil
+}
+
+// byDriver is Exchange through the driver.
+func (c *Conn) byDriver(ctx context.Context, request []byte) (m message.Message, err error) {
+	if err := c.conn.Write(ctx, request); err != nil {
+		return m, err
 	}
 	b, err := c.conn.Read(ctx)
 	if err != nil {
-		c.fail(err)
-		return message.Message{}, err
+		return m, err
 	}
-	m, err := message.Parse(b)
-	if err != nil {
-		c.fail(err)
-		return message.Message{}, fmt.Errorf("%s sent a reply that is no message: %w", c.Address(), err)
+	if m, err = message.Parse(b); err != nil {
+		return m, fmt.Errorf("%s sent a reply that is no message: %w", c.Address(), err)
 	}
-	c.learn(m.Body)
 	return m, nil
 }
 

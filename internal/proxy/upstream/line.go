@@ -1,0 +1,132 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo/address"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/mnet"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
+
+	"dbcontroller.dev/internal/proxy/message"
+)
+
+// The driver dials the connections, logs in on them, and keeps them. For each exchange it starts two goroutines that
+// watch the context, waits for both, and reads a reply in two parts. That is more than the proxy itself takes for a
+// small command. So messages of clients go directly over the network connection below that of the driver.
+
+// lines are the network connections of a cluster.
+type lines struct {
+	dialer net.Dialer
+
+	mu     sync.Mutex
+	dialed map[ends]*line   // that carry no messages of clients, such as those of the driver's monitors
+	used   map[string]*line // by the driver's name of the connection
+}
+
+// ends identify a connection. Two connections to different servers can have the same local address.
+type ends struct{ local, server string }
+
+func newLines() *lines { return &lines{dialed: map[ends]*line{}, used: map[string]*line{}} }
+
+// line is a network connection to a server.
+type line struct {
+	net.Conn
+	lines  *lines
+	forget func() // called with lines.mu held
+	in     *bufio.Reader
+}
+
+// lineBuffer is the size of replies that come with one read.
+const lineBuffer = 8 << 10
+
+// DialContext implements options.ContextDialer.
+func (ls *lines) DialContext(ctx context.Context, network, server string) (net.Conn, error) {
+	conn, err := ls.dialer.DialContext(ctx, network, server)
+	if err != nil || network == "unix" { // its ends have no address
+		return conn, err
+	}
+	e, l := ends{conn.LocalAddr().String(), server}, &line{Conn: conn, lines: ls}
+	l.forget = func() { delete(ls.dialed, e) }
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.dialed[e] = l
+	return l, nil
+}
+
+// Close also forgets the line.
+func (l *line) Close() error {
+	l.lines.mu.Lock()
+	l.forget()
+	l.lines.mu.Unlock()
+	return l.Conn.Close()
+}
+
+// of returns the line below a connection of the driver; nil: it is not known.
+func (ls *lines) of(c *mnet.Connection) *line {
+	if ls == nil {
+		return nil
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	name := c.ID()
+	if l := ls.used[name]; l != nil {
+		return l
+	}
+	at, ok := c.ReadWriteCloser.(interface{ LocalAddress() address.Address })
+	if !ok {
+		return nil
+	}
+	e := ends{string(at.LocalAddress()), c.Address().String()}
+	l := ls.dialed[e]
+	// The driver's deadline for the login may still be set.
+	if l == nil || l.SetDeadline(time.Time{}) != nil {
+		return nil
+	}
+	delete(ls.dialed, e)
+	ls.used[name], l.in = l, bufio.NewReaderSize(l.Conn, lineBuffer)
+	l.forget = func() { delete(ls.used, name) }
+	return l
+}
+
+// exchange sends a request and returns the reply. After an error the line is of no further use. name is that of the
+// connection, for the error.
+func (l *line) exchange(ctx context.Context, name string, request []byte) (m message.Message, err error) {
+	if err := ctx.Err(); err != nil {
+		return m, topology.ConnectionError{ConnectionID: name, Wrapped: err}
+	}
+	// A deadline in the past ends what waits for the network.
+	stop := context.AfterFunc(ctx, func() { _ = l.SetDeadline(time.Unix(1, 0)) })
+	defer func() {
+		if !stop() {
+			err = topology.ConnectionError{ConnectionID: name, Wrapped: ctx.Err()}
+		}
+	}()
+	if _, err := l.Write(request); err != nil {
+		return m, topology.ConnectionError{ConnectionID: name, Wrapped: err}
+	}
+	h, b, err := l.read()
+	if err != nil {
+		return m, topology.ConnectionError{ConnectionID: name, Wrapped: err}
+	}
+	if m, err = message.Decode(h, b); err != nil {
+		return m, fmt.Errorf("%s sent a reply that is no message: %w", l.RemoteAddr(), err)
+	}
+	return m, nil
+}
+
+// read reads a message. Its bytes are the caller's.
+func (l *line) read() (h message.Header, b []byte, err error) {
+	h, rest, err := message.ReadHeader(l.in, message.MaxMessage)
+	if err != nil {
+		return h, nil, err
+	}
+	b = make([]byte, rest)
+	_, err = io.ReadFull(l.in, b)
+	return h, b, err
+}

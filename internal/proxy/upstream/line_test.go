@@ -1,0 +1,160 @@
+package upstream_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.uber.org/goleak"
+
+	"dbcontroller.dev/internal/proxy/message"
+	"dbcontroller.dev/internal/proxy/upstream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// server is a mongos that says hello, echoes "echo", and never answers anything else.
+type server struct {
+	t      *testing.T
+	listen net.Listener
+	asked  chan struct{} // a command came that has no answer
+	g      sync.WaitGroup
+}
+
+func start(t *testing.T) *server {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{t: t, listen: l, asked: make(chan struct{}, 1)}
+	s.g.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			s.g.Go(func() { s.serve(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		s.g.Wait()
+	})
+	return s
+}
+
+func (s *server) serve(conn net.Conn) {
+	defer conn.Close() //nolint:errcheck // nothing is left to write
+	in := bufio.NewReader(conn)
+	for {
+		h, rest, err := message.ReadHeader(in, message.MaxMessage)
+		if err != nil {
+			return
+		}
+		b := make([]byte, rest)
+		if _, err := io.ReadFull(in, b); err != nil {
+			return
+		}
+		m, err := message.Decode(h, b)
+		if err != nil {
+			s.t.Error(err)
+			return
+		}
+		first, err := m.Body.IndexErr(0)
+		if err != nil {
+			s.t.Error(err)
+			return
+		}
+		out := message.Message{ReplyTo: m.ID, Query: m.Query, Body: m.Body}
+		switch first.Key() {
+		case "echo":
+		case "hello", "isMaster", "ismaster":
+			out.Body = body(s.t, bson.D{
+				{Key: "ok", Value: 1.0}, {Key: "isWritablePrimary", Value: true}, {Key: "ismaster", Value: true}, {Key: "msg", Value: "isdbgrid"},
+				{Key: "minWireVersion", Value: 0}, {Key: "maxWireVersion", Value: 25}, {Key: "maxMessageSizeBytes", Value: message.MaxMessage},
+			})
+		case "endSessions":
+			out.Body = body(s.t, bson.D{{Key: "ok", Value: 1.0}})
+		default:
+			s.asked <- struct{}{}
+			continue
+		}
+		if _, err := conn.Write(out.Append(nil)); err != nil {
+			return
+		}
+	}
+}
+
+func body(t *testing.T, d bson.D) []byte {
+	t.Helper()
+	raw, err := bson.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// TestLines: messages of clients go over the driver's connections without the driver, which keeps them for the next
+// use. A connection whose exchange was cancelled is not used again. No connection is left at the end.
+func TestLines(t *testing.T) {
+	s := start(t)
+	c, err := upstream.Open("mongodb://" + s.listen.Addr().String() + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := func() *upstream.Conn {
+		t.Helper()
+		conn, err := c.Conn(t.Context(), nil, upstream.Want{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !conn.Direct() {
+			t.Error("messages go through the driver")
+		}
+		return conn
+	}
+	// Longer than the buffer, and shorter.
+	for _, size := range []int{20 << 10, 10} {
+		one := conn()
+		sent := body(t, bson.D{{Key: "echo", Value: make([]byte, size)}, {Key: "ok", Value: 1.0}})
+		got, err := one.Exchange(t.Context(), message.Message{ID: 7, Body: sent}.Append(nil))
+		if err != nil || got.ReplyTo != 7 || string(got.Body) != string(sent) {
+			t.Errorf("%d bytes: %+v, %v", size, got, err)
+		}
+		one.Release()
+	}
+	if n := c.Lines(); n != 1 {
+		t.Errorf("%d connections for one user after another, want 1", n)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-s.asked
+		cancel()
+	}()
+	one := conn()
+	hangs := message.Message{ID: 8, Body: body(t, bson.D{{Key: "hang", Value: 1}})}.Append(nil)
+	if _, err := one.Exchange(ctx, hangs); !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancelled exchange: %v", err)
+	}
+	one.Release()
+	if n := c.Lines(); n != 0 {
+		t.Errorf("the driver keeps %d connections", n)
+	}
+	one = conn()
+	if _, err := one.Exchange(ctx, hangs); !errors.Is(err, context.Canceled) {
+		t.Errorf("an exchange after its time: %v", err)
+	}
+	one.Release()
+	if err := c.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := c.Lines(); n != 0 {
+		t.Errorf("%d connections are left", n)
+	}
+}

@@ -43,7 +43,12 @@ func (p *Proxy) answer(ctx context.Context, cl *peer, m incoming) bool {
 		}
 		out = message.Message{ID: p.requests.Add(1), ReplyTo: out.ID, Body: reply}
 	}
-	return p.deliver(ctx, cl, out)
+	ok := p.deliver(ctx, cl, out)
+	// Nothing keeps a part of the reply to a getMore, and no other replies are large again and again.
+	if c.verb == "getMore" && !c.transaction {
+		message.Reuse(reply)
+	}
+	return ok
 }
 
 // safely serves a command. A fault of the proxy ends one connection, and not those of all clients. Then the

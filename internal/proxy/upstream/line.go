@@ -126,7 +126,7 @@ func (l *line) read() (h message.Header, b []byte, err error) {
 	if err != nil {
 		return h, nil, err
 	}
-	b = make([]byte, rest)
+	b = message.Buffer(rest)
 	_, err = io.ReadFull(l.in, b)
 	return h, b, err
 }

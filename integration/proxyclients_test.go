@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -160,16 +161,24 @@ func (u *unmodified) run(ctx context.Context, t *testing.T, args []string, part 
 // proxyProcess starts the real program before the application of a system, and waits until it listens.
 func (s *system) proxyProcess(ctx context.Context, address string, apis []string, collections ...string) *child {
 	s.t.Helper()
+	return s.proxyProcessWith(ctx, address, apis, nil, collections...)
+}
+
+// proxyProcessWith is proxyProcess with further keys of the configuration.
+func (s *system) proxyProcessWith(ctx context.Context, address string, apis []string, further map[string]any, collections ...string) *child {
+	s.t.Helper()
 	kinds := map[string]string{}
 	for _, c := range collections {
 		kinds[c] = c
 	}
-	text, err := json.Marshal(map[string]any{
+	config := map[string]any{
 		"listen": address, "upstream": s.uris["v1"],
 		"deployments": []any{map[string]any{
 			"application": "proxy", "controllers": apis, "database": s.db["v1"].Name(), "collections": kinds, "uris": s.uris,
 		}},
-	})
+	}
+	maps.Copy(config, further)
+	text, err := json.Marshal(config)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -218,10 +218,10 @@ func TestUnmodifiedClients(t *testing.T) { //nolint:paralleltest // each one nee
 			uris := map[string]string{"v1": own, "v2": own}
 			switch name {
 			case "one", "sharded":
-			case "two", "killed", "restarted", "cut":
+			case "two", "killed", "restarted", "cut", "controllers":
 				uris["v2"] = start(ctx, t, localmongo.Options{Own: true}).URI()
 			default:
-				t.Fatalf("%s=%s: want one (cluster), two, killed, restarted, cut or sharded", clientsVariable, name)
+				t.Fatalf("%s=%s: want one (cluster), two, killed, restarted, cut, controllers or sharded", clientsVariable, name)
 			}
 			thereAndBackTwice(ctx, t, name, uris, cluster)
 		})
@@ -229,7 +229,8 @@ func TestUnmodifiedClients(t *testing.T) { //nolint:paralleltest // each one nee
 }
 
 // thereAndBackTwice runs one case. In the cases killed and restarted it ends one proxy in each switch to v2, and the
-// other one after each switch. In the case cut the replies of the proxies break off now and then.
+// other one after each switch. In the case controllers it kills controllers instead. In the case cut the replies of the
+// proxies break off now and then.
 func thereAndBackTwice(ctx context.Context, t *testing.T, name string, uris map[string]string, cluster *mongotest.Cluster) {
 	t.Helper()
 	lost := name == "killed" || name == "restarted" || name == "cut" // routers, now and then
@@ -254,24 +255,31 @@ func thereAndBackTwice(ctx context.Context, t *testing.T, name string, uris map[
 			t.Fatal(err)
 		}
 	}
-	first, second := s.controller("first", breakPoint{}).ready(ctx), s.controller("second", breakPoint{}).ready(ctx)
-	var apis []string
-	for _, c := range []*child{first, second} {
-		api, _ := c.addresses()
-		apis = append(apis, api)
-	}
-	ports, err := subprocess.FreePorts(2)
+	ports, err := subprocess.FreePorts(4)
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The proxies know the controllers by these addresses, also after a restart.
+	apis := []string{fmt.Sprint("127.0.0.1:", ports[2]), fmt.Sprint("127.0.0.1:", ports[3])}
+	control := func(i int) *child {
+		id := fmt.Sprint("controller-", i)
+		return s.adopt(spawn(t, id, program(built.path(t), []string{
+			"run", "--config", s.config, "--id", id, "--api-listen", apis[i], "--operator-listen", "127.0.0.1:0",
+		}, s.env))).ready(ctx)
+	}
+	controllers := []*child{control(0), control(1)}
 	var proxies [2]*child
 	addresses := []string{fmt.Sprint("127.0.0.1:", ports[0]), fmt.Sprint("127.0.0.1:", ports[1])}
 	for i := range proxies {
 		proxies[i] = s.proxyProcess(ctx, addresses[i], apis, names...)
 	}
-	// end ends a proxy, and starts another one at its address.
+	// end ends a proxy or a controller, and starts another one at its address.
 	end := func(i int) {
 		switch name {
+		case "controllers":
+			s.kill(controllers[i])
+			controllers[i] = control(i)
+			return
 		case "killed":
 			proxies[i].kill()
 		case "restarted":

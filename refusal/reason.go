@@ -38,6 +38,9 @@ const (
 	// CoordinationUnavailable means that a controller cannot reach the coordination store, or
 	// something else that its answer needs. Services continue without it and never return this.
 	CoordinationUnavailable Reason = "COORDINATION_UNAVAILABLE"
+	// RegionUnavailable means that the region that owns the record could not be reached. The write
+	// was not sent.
+	RegionUnavailable Reason = "REGION_UNAVAILABLE"
 )
 
 // After these reasons something has to change: the client, its request, or the service. The refused
@@ -74,6 +77,9 @@ const (
 	// ControllerTooOld means that a newer binary than this controller wrote the deployment's
 	// record. Services never return this.
 	ControllerTooOld Reason = "CONTROLLER_TOO_OLD"
+	// NotOwner means that another region owns the record, whose copy here is read-only. MetaRegion
+	// names the region.
+	NotOwner Reason = "NOT_OWNER"
 	// Full means that a controller or a coordination store has reached a limit. The text names the
 	// limit and advice. Services never return this.
 	Full Reason = "FULL"
@@ -87,6 +93,7 @@ const (
 	MetaOldest  = "oldest"  // oldest served version
 	MetaNewest  = "newest"
 	MetaActive  = "active" // version of the database
+	MetaRegion  = "region" // that owns the record
 	// MetaReferrers is the number of resources, such as "3". "10000+" means more than that.
 	MetaReferrers = "referrers"
 )
@@ -108,6 +115,7 @@ var rows = []row{
 	{Stopping, connect.CodeUnavailable},
 	{StreamEnded, connect.CodeUnavailable},
 	{CoordinationUnavailable, connect.CodeUnavailable},
+	{RegionUnavailable, connect.CodeUnavailable},
 	{VersionNotActive, connect.CodeFailedPrecondition},
 	{VersionNotReady, connect.CodeNotFound},
 	{VersionRetired, connect.CodeNotFound},
@@ -121,6 +129,7 @@ var rows = []row{
 	{KeyMissing, connect.CodeFailedPrecondition},
 	{NotInThisState, connect.CodeFailedPrecondition},
 	{ControllerTooOld, connect.CodeFailedPrecondition},
+	{NotOwner, connect.CodeFailedPrecondition},
 	{Full, connect.CodeResourceExhausted},
 }
 

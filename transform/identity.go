@@ -64,7 +64,9 @@ func (r *Registry) undeclared(s step) error {
 // stays as it is.
 func (r *Registry) same(from, to string) (Direction, error) {
 	version := upgradestate.APIVersion(from)
-	kinds := r.Kinds(version)
+	kinds := slices.DeleteFunc(r.Kinds(version), func(k record.KindSpec) bool {
+		return slices.ContainsFunc(r.local[version], func(l record.KindSpec) bool { return l.Name == k.Name })
+	})
 	if len(kinds) == 0 {
 		return nil, fmt.Errorf("%w: from %q to %q: no kinds of %s are known", ErrNoDirection, from, to, version)
 	}
@@ -81,7 +83,8 @@ func (r *Registry) same(from, to string) (Direction, error) {
 			put(h, "index", string(ix))
 		}
 	}
-	return compile(from, to, hex.EncodeToString(h.Sum(nil)[:8]), specs, true), nil
+	local := r.localSpecs(version, version)
+	return compile(from, to, withLocal(hex.EncodeToString(h.Sum(nil)[:8]), local), append(specs, local...), true), nil
 }
 
 // asIs returns the records unchanged, without their guards.

@@ -21,6 +21,7 @@ type Registry struct {
 	service  string
 	steps    []step                       // in the order of their first Add
 	declared map[string][]record.KindSpec // by version; additional to the kinds of the steps
+	local    map[string][]record.KindSpec // by version; see DeclareLocal
 	tasks    []Task                       // data updates, which are part of no Direction
 }
 
@@ -58,7 +59,7 @@ func (r *Registry) Versions() []string {
 	return vs
 }
 
-// Kinds returns the kinds of a version from its steps and from Declare, each once.
+// Kinds returns the kinds of a version from its steps, Declare and DeclareLocal, each once.
 func (r *Registry) Kinds(version string) []record.KindSpec {
 	var ks []record.KindSpec
 	have := map[string]bool{}
@@ -75,7 +76,7 @@ func (r *Registry) Kinds(version string) []record.KindSpec {
 			}
 		}
 	}
-	for _, k := range r.declared[version] {
+	for _, k := range slices.Concat(r.declared[version], r.local[version]) {
 		add(k)
 	}
 	return ks
@@ -273,7 +274,9 @@ func (r *Registry) compile(from, to string, path []step, up bool) (Direction, er
 		put(h, "dbcontroller transform chain 1", hash, r.hash(next, from, to))
 		hash = hex.EncodeToString(h.Sum(nil)[:8])
 	}
-	return compile(from, to, hash, whole.specs, up), nil
+	older, newer := path[0].oldVersion, path[len(path)-1].newVersion
+	local := r.localSpecs(older, newer)
+	return compile(from, to, withLocal(hash, local), slices.Concat(whole.specs, local), up), nil
 }
 
 // protocol identifies how controllers write to a target. It is part of the hash, because

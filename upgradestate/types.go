@@ -268,6 +268,25 @@ type ServerState struct {
 	// Prepares has, by namespace version, what the process still prepares before it can serve that
 	// version well, such as "search index". A switch to the version waits for it.
 	Prepares map[string]string `json:"prepares,omitempty"`
+	// Copies is what the process knows about its copies of other regions' records.
+	Copies []Copies `json:"copies,omitempty"`
+}
+
+// Copies is the state of the read-only copies of another region's records of one kind, in the
+// namespace of one version. The server that makes them reports it.
+type Copies struct {
+	Version string `json:"version"` // of the namespace that holds them
+	Kind    string `json:"kind"`
+	Region  string `json:"region"`
+	// Whole is set once the copies were complete. Without it, records are missing.
+	Whole bool `json:"whole,omitempty"`
+	// Away is the time since when the copies may be outdated, RFC 3339. Empty: they follow the owner.
+	Away string `json:"away,omitempty"`
+	// Problem is the reason why they do not follow, for people.
+	Problem string `json:"problem,omitempty"`
+	// Both counts the names that this region owns as well, up to a limit. Only records that were
+	// created in both regions under one name, or a move that is under way, can have such names.
+	Both int `json:"both,omitempty"`
 }
 
 // Usage counts the calls of an API version at one server.

@@ -28,10 +28,14 @@ func (r *Runner) State() upgradestate.ServerState {
 	if r.cfg.Prepares != nil {
 		prepares = r.cfg.Prepares()
 	}
+	var copies []upgradestate.Copies
+	if r.cfg.Copies != nil {
+		copies = r.cfg.Copies()
+	}
 	return upgradestate.ServerState{
 		ID: r.cfg.ID, Protocol: Protocol, Versions: slices.Sorted(maps.Keys(r.databases)),
 		Active: r.record.CurrentVersion, Held: held, RestartMillis: r.restart,
-		Since: r.since, Used: r.used, Warnings: warnings, Keys: keys, Prepares: prepares,
+		Since: r.since, Used: r.used, Warnings: warnings, Keys: keys, Prepares: prepares, Copies: copies,
 	}
 }
 
@@ -60,7 +64,7 @@ func (r *Runner) acknowledge(ctx context.Context) error {
 		keys = every.C
 	}
 	var prepares <-chan time.Time
-	if r.cfg.Prepares != nil {
+	if r.cfg.Prepares != nil || r.cfg.Copies != nil {
 		every := time.NewTicker(preparesEvery)
 		defer every.Stop()
 		prepares = every.C

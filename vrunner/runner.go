@@ -93,6 +93,12 @@ type Config struct {
 	// can serve that version well. The Runner announces it, and a switch to the version waits. Nil
 	// announces nothing.
 	Prepares func() map[string]string
+	// Copies returns what this process knows about its copies of other regions' records. The Runner
+	// announces it. Nil announces none.
+	Copies func() []upgradestate.Copies
+	// Forward sends writes of other regions' records to their owners (Elsewhere). Nil: they are
+	// refused.
+	Forward Forward
 }
 
 // Runner is an http.Handler that runs the stack of the active version. Its methods are safe for

@@ -48,6 +48,13 @@ func (r *Runner) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	for {
 		out := newCapture(req.Context())
 		interrupted, revision, err := r.attempt(ctx, req, body, out)
+		// The pass is given back by now, so a slow region does not hold up a switch here.
+		if err == nil && !interrupted && out.elsewhere != "" && !out.effect && r.cfg.Forward != nil &&
+			r.cfg.Forward(w, req, body, out.elsewhere) {
+			out.drop()
+			kept.held.Set(0)
+			return
+		}
 		if err == nil && !interrupted {
 			memory.Of(req.Context()).Settle(0) // a slow client needs no request body
 			kept.held.Set(0)
@@ -127,6 +134,9 @@ func (r *Runner) attempt(ctx context.Context, req *http.Request, body []byte, ou
 	inner.ContentLength = int64(len(body))
 	r.stacks[run.version].Handler.ServeHTTP(out, inner)
 	out.effect = run.effect.Load()
+	if region := run.elsewhere.Load(); region != nil {
+		out.elsewhere = *region
+	}
 	return run.moved.Load() && !run.effect.Load(), revision, nil
 }
 
@@ -172,6 +182,8 @@ type capture struct {
 	full   bool         // the body did not fit into memory and is dropped
 	never  bool         // it would not fit on an idle server either
 	effect bool         // the request has written, or may have
+	// elsewhere is the region to which the request belongs; empty: this one.
+	elsewhere string
 }
 
 func newCapture(ctx context.Context) *capture {

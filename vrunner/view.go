@@ -44,6 +44,8 @@ type request struct {
 	moved   atomic.Bool // a switch has interrupted it
 	effect  atomic.Bool // it has written, or may have
 	lost    atomic.Bool // a subscription of the stream has lost changes
+	// elsewhere is the region that owns what the request would write; nil: this one, as far as known.
+	elsewhere atomic.Pointer[string]
 }
 
 type requestKey struct{}

@@ -18,6 +18,7 @@ import (
 	"dbcontroller.dev/apiversion/protodoc"
 	"dbcontroller.dev/internal/base/memory"
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/vrunner"
 )
 
 // Create creates the resource in a request and returns it. Its name consists of the parent and the
@@ -213,7 +214,8 @@ func again(ctx context.Context, name string, try func() error) error {
 func (t *Table[M]) tryChange(ctx context.Context, r request, name string, apply func(M) error) (M, error) {
 	ctx, read := memory.Read(ctx)
 	defer read.Drop()
-	m, now, err := t.read(ctx, name)
+	// Changing: a read-only copy of the resource may be outdated, so its owner must decide.
+	m, now, err := t.read(vrunner.Changing(ctx), name)
 	if err != nil {
 		return m, err
 	}
@@ -353,7 +355,7 @@ func (t *Table[M]) tryDelete(ctx context.Context, r request, name string) error 
 		}
 		return apiversion.Known(t.store.Write(ctx, append(owners, record.Mutation{Kind: t.cfg.Kind, Key: record.StringKey(name), Exists: true})))
 	}
-	m, now, err := t.read(ctx, name)
+	m, now, err := t.read(vrunner.Changing(ctx), name)
 	// A record that cannot be decoded can still be deleted if its revision is readable.
 	if err != nil && !errors.Is(err, apiversion.ErrStored) || now.match == nil {
 		return err

@@ -69,6 +69,14 @@ type over struct {
 	follow []string
 }
 
+// Region returns the region of the stored version (package resource/region), or "".
+func (o over) Region() string {
+	if s, ok := o.stored.(interface{ Region() string }); ok {
+		return s.Region()
+	}
+	return ""
+}
+
 func (o over) Changes(ctx context.Context, kinds ...string) (Subscription, error) {
 	follow := o.follow
 	if len(follow) == 0 {

@@ -22,8 +22,8 @@ func Unmarshal(b []byte, m proto.Message) (err error) {
 	return proto.Unmarshal(b, m)
 }
 
-// Codec is an option of handlers: it is connect's codec for protobuf with this Unmarshal.
-func Codec() connect.HandlerOption { return connect.WithCodec(codec{}) }
+// Codec is an option of handlers and clients: it is connect's codec for protobuf with this Unmarshal.
+func Codec() connect.Option { return connect.WithCodec(codec{}) }
 
 type codec struct{}
 

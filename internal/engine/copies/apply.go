@@ -1,0 +1,291 @@
+package copies
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/resource/region"
+	"dbcontroller.dev/vrunner"
+)
+
+// walk applies the events of one watch.
+type walk struct {
+	f *Follower
+	// until the owner has sent its initial state: the last name of it, and the own copies behind.
+	level bool
+	last  string
+	page  []record.Record
+	after string // the key of the last copy of page
+	done  bool   // there are no copies behind page
+}
+
+// pageMost is the most copies that are read at a time.
+const pageMost = 50
+
+// apply writes a batch of events. Of several changes of one name only the last one counts.
+func (w *walk) apply(ctx context.Context, batch []Event) error {
+	puts := map[string]bson.Raw{} // by name; nil deletes
+	var order []string
+	set := func(name string, doc bson.Raw) {
+		if _, there := puts[name]; !there {
+			order = append(order, name)
+		}
+		puts[name] = doc
+	}
+	flush := func() error {
+		err := w.f.write(ctx, order, puts)
+		order, puts = nil, map[string]bson.Raw{}
+		return err
+	}
+	for _, ev := range batch {
+		switch ev.Type {
+		case vrunner.EventPut:
+			// A server of an older build sends copies, too.
+			if owner := w.f.cfg.Owner(ev.Name, ev.Doc); owner != "" && owner != w.f.cfg.Region {
+				continue
+			}
+			if w.level || ev.Name <= w.last {
+				set(ev.Name, ev.Doc)
+				continue
+			}
+			same, gone, err := w.pass(ctx, ev.Name, ev.Doc)
+			if err != nil {
+				return err
+			}
+			for _, name := range gone {
+				set(name, nil)
+			}
+			if w.last = ev.Name; !same {
+				set(ev.Name, ev.Doc)
+			}
+		case vrunner.EventDelete:
+			set(ev.Name, nil)
+		case vrunner.EventLevel:
+			for more := !w.level; more; {
+				var gone []string
+				var err error
+				if gone, more, err = w.rest(ctx); err != nil {
+					return err
+				}
+				for _, name := range gone {
+					set(name, nil)
+				}
+				if err := flush(); err != nil {
+					return err
+				}
+			}
+			if err := flush(); err != nil {
+				return err
+			}
+			w.level, w.page = true, nil
+			w.f.level()
+			if err := w.f.underTerm(ctx, nil); err != nil {
+				return err
+			}
+		case vrunner.EventOther:
+		}
+	}
+	return flush()
+}
+
+// next returns the key of the next copy behind those that were passed, with its document.
+func (w *walk) next(ctx context.Context) (rec record.Record, ok bool, err error) {
+	if len(w.page) == 0 && !w.done {
+		prefix := region.CopyKey(w.f.cfg.Region, "")
+		if w.page, err = w.f.cfg.Space.List(ctx, region.CopiesKind(w.f.cfg.Kind), prefix, w.after, pageMost); err != nil {
+			return rec, false, err
+		}
+		w.done = len(w.page) < pageMost
+		if len(w.page) > 0 {
+			w.after, _ = w.page[len(w.page)-1].Key.Name()
+		}
+	}
+	if len(w.page) == 0 {
+		return rec, false, nil
+	}
+	return w.page[0], true, nil
+}
+
+// pass walks over the copies up to a name. It returns the names in between, which the owner does not
+// have, and whether the copy of name equals doc.
+func (w *walk) pass(ctx context.Context, name string, doc bson.Raw) (same bool, gone []string, err error) {
+	for {
+		rec, ok, err := w.next(ctx)
+		if err != nil || !ok {
+			return false, gone, err
+		}
+		key, _ := rec.Key.Name()
+		_, have, _ := region.OfCopy(key)
+		if have > name {
+			return false, gone, nil
+		}
+		w.page = w.page[1:]
+		if have < name {
+			gone = append(gone, have)
+			continue
+		}
+		copied, err := region.WithID(doc, key)
+		return err == nil && rec.Err == nil && bytes.Equal(copied, rec.Doc), gone, err
+	}
+}
+
+// rest returns names behind the last one of the owner. more reports that there are others.
+func (w *walk) rest(ctx context.Context) (gone []string, more bool, err error) {
+	for len(gone) < batchMost {
+		rec, ok, err := w.next(ctx)
+		if err != nil || !ok {
+			return gone, false, err
+		}
+		w.page = w.page[1:]
+		key, _ := rec.Key.Name()
+		_, have, _ := region.OfCopy(key)
+		gone = append(gone, have)
+	}
+	return gone, true, nil
+}
+
+// write writes copies under the term of this follower. A nil document deletes.
+func (f *Follower) write(ctx context.Context, order []string, puts map[string]bson.Raw) error {
+	const most = 4 << 20 // bytes of one write; databases take at least twice that
+	var ms []record.Mutation
+	size := 0
+	for _, name := range order {
+		doc := puts[name]
+		key := region.CopyKey(f.cfg.Region, name)
+		if doc != nil {
+			var err error
+			if doc, err = region.WithID(doc, key); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		if size > 0 && size+len(doc) > most {
+			if err := f.inParts(ctx, ms); err != nil {
+				return err
+			}
+			ms, size = nil, 0
+		}
+		ms = append(ms, record.Mutation{Kind: region.CopiesKind(f.cfg.Kind), Key: record.StringKey(key), Doc: doc})
+		size += len(doc) + 1
+	}
+	if len(ms) > 0 {
+		if err := f.inParts(ctx, ms); err != nil {
+			return err
+		}
+	}
+	return f.noteBoth(ctx, order, puts)
+}
+
+// inParts writes copies in as few writes as the database takes.
+func (f *Follower) inParts(ctx context.Context, ms []record.Mutation) error {
+	err := f.underTerm(ctx, ms)
+	if !errors.Is(err, record.ErrOversize) || len(ms) == 1 {
+		return err
+	}
+	if err := f.inParts(ctx, ms[:len(ms)/2]); err != nil {
+		return err
+	}
+	return f.inParts(ctx, ms[len(ms)/2:])
+}
+
+// stateKey is the key of the state of these copies. Names of kinds and regions have no colon.
+func (f *Follower) stateKey() string { return f.cfg.Kind + ":" + f.cfg.Region }
+
+// state is the document of the state of copies.
+type state struct {
+	ID    string `bson:"_id"`
+	Term  int64  `bson:"term"`  // grows with each follower
+	Whole bool   `bson:"whole"` // they were complete at some time
+	// At is the latest time at which they are known to follow their owner; zero: never.
+	At time.Time `bson:"at"`
+}
+
+// takeOver raises the term, so that the writes of all earlier followers fail.
+func (f *Follower) takeOver(ctx context.Context) error {
+	var have state
+	own := record.Mutation{Kind: region.StateKind, Key: record.StringKey(f.stateKey()), Absent: true}
+	rec, err := f.cfg.Space.Get(ctx, region.StateKind, f.stateKey())
+	switch {
+	case errors.Is(err, record.ErrNotFound):
+	case err != nil:
+		return err
+	default:
+		if err := bson.Unmarshal(rec.Doc, &have); err != nil {
+			return err
+		}
+		own.Absent, own.Match = false, record.MatchDoc(rec.Doc)
+	}
+	have.ID, have.Term = f.stateKey(), have.Term+1
+	if own.Doc, err = bson.Marshal(have); err != nil {
+		return err
+	}
+	if err := f.cfg.Space.Write(ctx, []record.Mutation{own}); err != nil {
+		return err
+	}
+	f.term = have.Term
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.report.Known, f.report.Whole, f.at = true, have.Whole, have.At
+	// Nobody followed since.
+	if !have.At.IsZero() {
+		f.report.Away = have.At
+	}
+	return nil
+}
+
+// underTerm writes copies if this follower is still the latest one.
+func (f *Follower) underTerm(ctx context.Context, ms []record.Mutation) error {
+	report := f.Report()
+	if report.Away.IsZero() {
+		f.at = time.Now()
+	}
+	doc, err := bson.Marshal(state{ID: f.stateKey(), Term: f.term, Whole: report.Whole, At: f.at})
+	if err != nil {
+		return err
+	}
+	term := bson.Raw(doc).Lookup("term")
+	own := record.Mutation{Kind: region.StateKind, Key: record.StringKey(f.stateKey()), Doc: doc, Match: &record.Match{Path: "term", Value: term}}
+	err = f.cfg.Space.Write(ctx, append([]record.Mutation{own}, ms...))
+	// The copies have no conditions, so only the term can differ.
+	if errors.Is(err, record.ErrMismatch) || errors.Is(err, record.ErrNotFound) {
+		return ErrOutdated
+	}
+	return err
+}
+
+// bothMost bounds the names that a report counts.
+const bothMost = 1000
+
+// noteBoth counts the names that this region owns as well. Such a name was created in two regions at
+// once, or is about to move. Reads show the owned record.
+func (f *Follower) noteBoth(ctx context.Context, order []string, puts map[string]bson.Raw) error {
+	if !f.cfg.Field {
+		return nil // the name has the region, so there are none
+	}
+	owned, err := f.cfg.Space.Names(ctx, f.cfg.Kind, order)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, name := range order {
+		// A name that is here only, or there only, is fine.
+		if puts[name] == nil || !slices.Contains(owned, name) {
+			delete(f.both, name)
+			continue
+		}
+		if !f.both[name] && len(f.both) < bothMost {
+			f.both[name] = true
+			f.cfg.Log.Error("a record is owned here and in another region", slog.String("kind", f.cfg.Kind), slog.String("region", f.cfg.Region), slog.String("record", strings.ToValidUTF8(name, "?")))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,229 @@
+package copies
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/vrunner"
+)
+
+// Event is one event of an owner's watch. Doc is set for vrunner.EventPut.
+type Event struct {
+	Type vrunner.EventType
+	Name string
+	Doc  bson.Raw
+}
+
+// Source is the API of the region that owns the records.
+type Source interface {
+	// Watch begins with the present records in name order, followed by vrunner.EventLevel.
+	Watch(ctx context.Context) (Stream, error)
+}
+
+// Stream delivers events. It fails when the owner is out of reach.
+type Stream interface {
+	Next(ctx context.Context) (Event, error)
+	Close()
+}
+
+// Space is the namespace that holds the copies, wherever it is at the moment.
+type Space interface {
+	// Get returns a record or record.ErrNotFound.
+	Get(ctx context.Context, kind, key string) (record.Record, error)
+	// Names returns those of these names of a kind that have a record.
+	Names(ctx context.Context, kind string, of []string) ([]string, error)
+	// List returns records in name order.
+	List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error)
+	// Write makes all mutations or none.
+	Write(ctx context.Context, ms []record.Mutation) error
+}
+
+// Config configures a Follower.
+type Config struct {
+	Kind   string // of the owned records
+	Region string // that owns them
+	Source Source
+	Space  Space
+	// Owner returns the region that a record names as its owner, or "".
+	Owner func(name string, doc bson.Raw) string
+	// Field is true if the owner is a field, so that two regions could create one name.
+	Field bool
+	Log   *slog.Logger
+}
+
+// Report is the state of the copies of one kind and region.
+type Report struct {
+	Known bool // the state in the namespace has been read; otherwise Whole says nothing
+	Whole bool // they were complete at some time
+	// Away is the time since when they may be outdated; zero: they follow the owner.
+	Away    time.Time
+	Problem string // the reason why they do not follow; empty: none
+	Both    int    // names that are owned here as well, at most bothMost
+}
+
+// Follower makes the copies of one kind of one region. Run it in one process at a time.
+type Follower struct {
+	cfg  Config
+	term int64     // of this follower, once it has taken over
+	at   time.Time // see state.At
+
+	mu     sync.Mutex
+	report Report
+	both   map[string]bool
+}
+
+// New returns a follower.
+func New(cfg Config) *Follower {
+	return &Follower{cfg: cfg, both: map[string]bool{}, report: Report{Away: time.Now()}}
+}
+
+// Report returns the present state.
+func (f *Follower) Report() Report {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.report
+	r.Both = len(f.both)
+	return r
+}
+
+const (
+	leastRetry = 100 * time.Millisecond
+	mostRetry  = 5 * time.Second
+)
+
+// ErrOutdated ends a follower whose place another one has taken.
+var ErrOutdated = errors.New("another process follows now")
+
+// Run follows the owner until ctx ends, or until another follower takes over (ErrOutdated).
+func (f *Follower) Run(ctx context.Context) error {
+	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(leastRetry), backoff.WithMaxInterval(mostRetry), backoff.WithMaxElapsedTime(0))
+	last := ""
+	for first := true; ; first = false {
+		err := f.follow(ctx, first)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, ErrOutdated):
+			return err
+		}
+		f.mu.Lock()
+		if f.report.Away.IsZero() {
+			f.report.Away = time.Now()
+			retry.Reset()
+		}
+		f.report.Problem = err.Error()
+		f.mu.Unlock()
+		// Each reason once: a region can be away for days.
+		if err.Error() != last {
+			last = err.Error()
+			f.cfg.Log.Warn("copies do not follow their owner", slog.String("kind", f.cfg.Kind), slog.String("region", f.cfg.Region), slog.Any("error", err))
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(retry.NextBackOff()):
+		}
+	}
+}
+
+// follow takes the place of earlier followers and follows one watch until it ends.
+func (f *Follower) follow(ctx context.Context, first bool) error {
+	if first {
+		if err := f.takeOver(ctx); err != nil {
+			return fmt.Errorf("state of the copies: %w", err)
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := f.cfg.Source.Watch(ctx)
+	if err != nil {
+		return err
+	}
+	events := make(chan Event, batchMost)
+	ended := make(chan error, 1)
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		for {
+			ev, err := stream.Next(ctx)
+			if err != nil {
+				ended <- err
+				close(events)
+				return
+			}
+			select {
+			case events <- ev:
+			case <-ctx.Done():
+				ended <- ctx.Err()
+				close(events)
+				return
+			}
+		}
+	})
+	// Close first: it ends Next.
+	defer reader.Wait()
+	defer stream.Close()
+	defer cancel()
+	w := &walk{f: f}
+	beat := time.NewTicker(beatEvery)
+	defer beat.Stop()
+	for {
+		batch, open := take(events, beat.C)
+		err := w.apply(ctx, batch)
+		if err == nil && len(batch) == 0 && open {
+			err = f.underTerm(ctx, nil)
+		}
+		if err != nil {
+			return err
+		}
+		if !open {
+			return <-ended
+		}
+	}
+}
+
+// beatEvery is the interval in which an idle follower notes in the namespace how old the copies are.
+// After a restart their age is known to that precision.
+const beatEvery = 10 * time.Second
+
+// batchMost is the most events of one write.
+const batchMost = 100
+
+// take waits for an event and returns it with those that are there already, or returns nothing at a
+// beat. open is false after the last one.
+func take(events <-chan Event, beat <-chan time.Time) (batch []Event, open bool) {
+	var ev Event
+	select {
+	case ev, open = <-events:
+	case <-beat:
+		return nil, true
+	}
+	for open {
+		batch = append(batch, ev)
+		if len(batch) == batchMost {
+			return batch, true
+		}
+		select {
+		case ev, open = <-events:
+		default:
+			return batch, true
+		}
+	}
+	return batch, false
+}
+
+// level notes that the copies are complete and follow their owner.
+func (f *Follower) level() {
+	f.mu.Lock()
+	was := f.report
+	f.report = Report{Known: true, Whole: true}
+	f.mu.Unlock()
+	f.cfg.Log.Info("copies follow their owner", slog.String("kind", f.cfg.Kind), slog.String("region", f.cfg.Region), slog.Bool("first", !was.Whole))
+}

@@ -29,6 +29,7 @@ import (
 	"dbcontroller.dev/internal/store/faultstore"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/refusal"
+	"dbcontroller.dev/resource/region"
 	"dbcontroller.dev/upgradestate"
 	"dbcontroller.dev/vrunner"
 )
@@ -168,6 +169,26 @@ var reasons = map[refusal.Reason]struct {
 			return refusal.New(refusal.StillReferenced, errors.New("2 referrers"), refusal.MetaReferrers, "2")
 		}})}
 	}},
+	refusal.NotOwner: {connect.CodeFailedPrecondition, false, "region=eu", func(ctx context.Context, t *testing.T) refusing {
+		w := newWorld(ctx, t, plain)
+		return refusing{handler: w.serves(ctx, w.clients(), vrunner.Config{}, writesOfRegion())}
+	}},
+	refusal.RegionUnavailable: {connect.CodeUnavailable, true, "", func(ctx context.Context, t *testing.T) refusing {
+		w := newWorld(ctx, t, plain)
+		away := func(w http.ResponseWriter, req *http.Request, _ []byte, _ string) bool {
+			refusal.Write(w, req, refusal.New(refusal.RegionUnavailable, errors.New("eu is away")))
+			return true
+		}
+		return refusing{handler: w.serves(ctx, w.clients(), vrunner.Config{Forward: away}, writesOfRegion())}
+	}},
+}
+
+// writesOfRegion writes a record that region eu owns.
+func writesOfRegion() call {
+	return call{do: func(ctx context.Context, version string, views map[string]*vrunner.View) error {
+		store := region.Over(views[version], "us", []string{"eu"}, map[string]region.Kind{kindOf[version]: {Collection: "regions"}})
+		return store.Write(ctx, []record.Mutation{{Kind: kindOf[version], Key: record.StringKey("regions/eu/a/b"), Doc: doc("regions/eu/a/b", "1"), Absent: true}})
+	}}
 }
 
 func libraryServices() (v1, v2 protoreflect.ServiceDescriptor) {

@@ -53,6 +53,7 @@ type Config struct {
 	Referrers   []Referrer // fields of other deployments' records that refer to this one
 	Hooks       []Hook
 	Search      Search
+	Regions     Regions
 	// RolloutChecks are the checks that gates of rollouts can name.
 	RolloutChecks []RolloutCheck
 	// ShowValues allows the errors of parked records to quote values.

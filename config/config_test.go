@@ -181,7 +181,7 @@ func TestRefusals(t *testing.T) {
 		name, old, new string
 		want           string
 	}{
-		{"unknown key", "sharding:", "shards:", `bbs.yaml:2: shards: unknown key, want one of deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, initialVersion, kinds, updates, imports, referrers, access, parked, hooks, rollouts, search`},
+		{"unknown key", "sharding:", "shards:", `bbs.yaml:2: shards: unknown key, want one of deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, initialVersion, kinds, updates, imports, referrers, access, parked, hooks, rollouts, search, regions`},
 		{"unknown nested key", "workers: 4", "threads: 4", `bbs.yaml:4: copy.threads: unknown key, want one of auto, maxRate, workers, throttle, maxSourceLoad, window, deployments`},
 		{"unknown key of a database", "  connectionPoolSize", "  poolSize", `bbs.yaml:9: dbs[0].poolSize: unknown key, want one of namespace, backend, apiVersion, location, connectionPoolSize, mongo, etcd, disabled, encryption, fixtures`},
 		{"unknown key of mongo", "{endpoint: \"$(MONGO_URI)\"}\nkinds", "{uri: \"$(MONGO_URI)\"}\nkinds", `bbs.yaml:15: dbs[1].mongo.uri: unknown key, want one of endpoint, database, reads`},
@@ -341,7 +341,7 @@ func TestRefusesNothingAtAll(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                     "bbs.yaml: want one YAML document, found 0",
 		"# x\n":                                "bbs.yaml: want one YAML document, found 0",
-		"[]":                                   `bbs.yaml:1: "[]": want a mapping with the keys deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, initialVersion, kinds, updates, imports, referrers, access, parked, hooks, rollouts, search`,
+		"[]":                                   `bbs.yaml:1: "[]": want a mapping with the keys deployment, sharding, etcd, dataDir, copy, switch, operator, api, dbs, initialVersion, kinds, updates, imports, referrers, access, parked, hooks, rollouts, search, regions`,
 		"deployment: services/a/deployments/b": "bbs.yaml:1: dbs: missing, want a list with one database for each version",
 	} {
 		if _, err := config.Parse("bbs.yaml", []byte(text), env); err == nil || err.Error() != want {

@@ -31,7 +31,7 @@ var (
 )
 
 func (r *reader) config(root node) Config {
-	m := r.mapping(root, "deployment", "sharding", "etcd", "dataDir", "copy", "switch", "operator", "api", "dbs", "initialVersion", "kinds", "updates", "imports", "referrers", "access", "parked", "hooks", "rollouts", "search")
+	m := r.mapping(root, "deployment", "sharding", "etcd", "dataDir", "copy", "switch", "operator", "api", "dbs", "initialVersion", "kinds", "updates", "imports", "referrers", "access", "parked", "hooks", "rollouts", "search", "regions")
 	c := Config{}
 	c.Deployment = r.deploymentName(m["deployment"])
 	c.RingSize = r.number(r.mapping(m["sharding"], "ringSize")["ringSize"], DefaultRingSize, 1, maxRingSize)
@@ -78,6 +78,7 @@ func (r *reader) config(root node) Config {
 	c.ShowValues = r.flag(r.mapping(m["parked"], "values")["values"], false)
 	c.Hooks = r.hooks(m["hooks"])
 	c.Search = r.search(m["search"])
+	c.Regions = r.regions(m["regions"], c.Deployment)
 	c.RolloutChecks = r.rolloutChecks(m["rollouts"])
 	c.Updates = r.updates(m["updates"], c.APIVersions())
 	c.Imports = r.imports(m["imports"], c)

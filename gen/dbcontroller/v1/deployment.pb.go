@@ -128,7 +128,7 @@ func (x PlanCheck_Verdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PlanCheck_Verdict.Descriptor instead.
 func (PlanCheck_Verdict) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{46, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{47, 0}
 }
 
 type Location_State int32
@@ -179,7 +179,7 @@ func (x Location_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Location_State.Descriptor instead.
 func (Location_State) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{83, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{84, 0}
 }
 
 type Rollout_State int32
@@ -240,7 +240,7 @@ func (x Rollout_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Rollout_State.Descriptor instead.
 func (Rollout_State) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{85, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{86, 0}
 }
 
 type ChangeRolloutRequest_Verb int32
@@ -295,7 +295,7 @@ func (x ChangeRolloutRequest_Verb) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangeRolloutRequest_Verb.Descriptor instead.
 func (ChangeRolloutRequest_Verb) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{94, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{95, 0}
 }
 
 // Deployment is one service in one region.
@@ -3173,6 +3173,7 @@ type Server struct {
 	Since         string                 `protobuf:"bytes,9,opt,name=since,proto3" json:"since,omitempty"`                                       // when it began to count usage, RFC 3339; empty: it does not
 	Usage         []*VersionUsage        `protobuf:"bytes,10,rep,name=usage,proto3" json:"usage,omitempty"`
 	Warnings      []string               `protobuf:"bytes,11,rep,name=warnings,proto3" json:"warnings,omitempty"` // what is insecure about the process
+	Copies        []*RegionCopies        `protobuf:"bytes,12,rep,name=copies,proto3" json:"copies,omitempty"`     // of other regions' records, that the server makes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3284,6 +3285,107 @@ func (x *Server) GetWarnings() []string {
 	return nil
 }
 
+func (x *Server) GetCopies() []*RegionCopies {
+	if x != nil {
+		return x.Copies
+	}
+	return nil
+}
+
+// RegionCopies is the state of the read-only copies of another region's records of one kind, in the
+// namespace of a version.
+type RegionCopies struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
+	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	Region        string                 `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`
+	Whole         bool                   `protobuf:"varint,4,opt,name=whole,proto3" json:"whole,omitempty"`    // they were complete at some time; otherwise records are missing
+	Away          string                 `protobuf:"bytes,5,opt,name=away,proto3" json:"away,omitempty"`       // since when they may be outdated, RFC 3339; empty: they follow the owner
+	Problem       string                 `protobuf:"bytes,6,opt,name=problem,proto3" json:"problem,omitempty"` // why they do not follow; empty: no reason is known
+	Both          int32                  `protobuf:"varint,7,opt,name=both,proto3" json:"both,omitempty"`      // names that this region owns as well; at most 1000 are counted
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegionCopies) Reset() {
+	*x = RegionCopies{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegionCopies) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegionCopies) ProtoMessage() {}
+
+func (x *RegionCopies) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegionCopies.ProtoReflect.Descriptor instead.
+func (*RegionCopies) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *RegionCopies) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *RegionCopies) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *RegionCopies) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *RegionCopies) GetWhole() bool {
+	if x != nil {
+		return x.Whole
+	}
+	return false
+}
+
+func (x *RegionCopies) GetAway() string {
+	if x != nil {
+		return x.Away
+	}
+	return ""
+}
+
+func (x *RegionCopies) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+func (x *RegionCopies) GetBoth() int32 {
+	if x != nil {
+		return x.Both
+	}
+	return 0
+}
+
 // VersionUsage is how much an API version was called at one server.
 type VersionUsage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3296,7 +3398,7 @@ type VersionUsage struct {
 
 func (x *VersionUsage) Reset() {
 	*x = VersionUsage{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3308,7 +3410,7 @@ func (x *VersionUsage) String() string {
 func (*VersionUsage) ProtoMessage() {}
 
 func (x *VersionUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[30]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3321,7 +3423,7 @@ func (x *VersionUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionUsage.ProtoReflect.Descriptor instead.
 func (*VersionUsage) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{30}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *VersionUsage) GetVersion() string {
@@ -3356,7 +3458,7 @@ type GetDeploymentRequest struct {
 
 func (x *GetDeploymentRequest) Reset() {
 	*x = GetDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3368,7 +3470,7 @@ func (x *GetDeploymentRequest) String() string {
 func (*GetDeploymentRequest) ProtoMessage() {}
 
 func (x *GetDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[31]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3381,7 +3483,7 @@ func (x *GetDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*GetDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{31}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetDeploymentRequest) GetName() string {
@@ -3413,7 +3515,7 @@ type ListDeploymentsRequest struct {
 
 func (x *ListDeploymentsRequest) Reset() {
 	*x = ListDeploymentsRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3425,7 +3527,7 @@ func (x *ListDeploymentsRequest) String() string {
 func (*ListDeploymentsRequest) ProtoMessage() {}
 
 func (x *ListDeploymentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[32]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3438,7 +3540,7 @@ func (x *ListDeploymentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeploymentsRequest.ProtoReflect.Descriptor instead.
 func (*ListDeploymentsRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{32}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{33}
 }
 
 type ListDeploymentsResponse struct {
@@ -3451,7 +3553,7 @@ type ListDeploymentsResponse struct {
 
 func (x *ListDeploymentsResponse) Reset() {
 	*x = ListDeploymentsResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3463,7 +3565,7 @@ func (x *ListDeploymentsResponse) String() string {
 func (*ListDeploymentsResponse) ProtoMessage() {}
 
 func (x *ListDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[33]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3476,7 +3578,7 @@ func (x *ListDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*ListDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{33}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListDeploymentsResponse) GetDeployments() []*Deployment {
@@ -3507,7 +3609,7 @@ type CreateDeploymentRequest struct {
 
 func (x *CreateDeploymentRequest) Reset() {
 	*x = CreateDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3519,7 +3621,7 @@ func (x *CreateDeploymentRequest) String() string {
 func (*CreateDeploymentRequest) ProtoMessage() {}
 
 func (x *CreateDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[34]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3532,7 +3634,7 @@ func (x *CreateDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*CreateDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{34}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CreateDeploymentRequest) GetName() string {
@@ -3573,7 +3675,7 @@ type CreateDeploymentResponse struct {
 
 func (x *CreateDeploymentResponse) Reset() {
 	*x = CreateDeploymentResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3585,7 +3687,7 @@ func (x *CreateDeploymentResponse) String() string {
 func (*CreateDeploymentResponse) ProtoMessage() {}
 
 func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[35]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3598,7 +3700,7 @@ func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeploymentResponse.ProtoReflect.Descriptor instead.
 func (*CreateDeploymentResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{35}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CreateDeploymentResponse) GetDeployment() *Deployment {
@@ -3627,7 +3729,7 @@ type RemoveDeploymentRequest struct {
 
 func (x *RemoveDeploymentRequest) Reset() {
 	*x = RemoveDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3639,7 +3741,7 @@ func (x *RemoveDeploymentRequest) String() string {
 func (*RemoveDeploymentRequest) ProtoMessage() {}
 
 func (x *RemoveDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[36]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3652,7 +3754,7 @@ func (x *RemoveDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*RemoveDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{36}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RemoveDeploymentRequest) GetName() string {
@@ -3702,7 +3804,7 @@ type BeginUpgradeRequest struct {
 
 func (x *BeginUpgradeRequest) Reset() {
 	*x = BeginUpgradeRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3714,7 +3816,7 @@ func (x *BeginUpgradeRequest) String() string {
 func (*BeginUpgradeRequest) ProtoMessage() {}
 
 func (x *BeginUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[37]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3727,7 +3829,7 @@ func (x *BeginUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*BeginUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{37}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *BeginUpgradeRequest) GetName() string {
@@ -3806,7 +3908,7 @@ type AbortUpgradeRequest struct {
 
 func (x *AbortUpgradeRequest) Reset() {
 	*x = AbortUpgradeRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3818,7 +3920,7 @@ func (x *AbortUpgradeRequest) String() string {
 func (*AbortUpgradeRequest) ProtoMessage() {}
 
 func (x *AbortUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[38]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3831,7 +3933,7 @@ func (x *AbortUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*AbortUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{38}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *AbortUpgradeRequest) GetName() string {
@@ -3881,7 +3983,7 @@ type SwitchRequest struct {
 
 func (x *SwitchRequest) Reset() {
 	*x = SwitchRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3893,7 +3995,7 @@ func (x *SwitchRequest) String() string {
 func (*SwitchRequest) ProtoMessage() {}
 
 func (x *SwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[39]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3906,7 +4008,7 @@ func (x *SwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchRequest.ProtoReflect.Descriptor instead.
 func (*SwitchRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{39}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SwitchRequest) GetName() string {
@@ -3954,7 +4056,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3966,7 +4068,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[40]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3979,7 +4081,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{40}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SetPolicyRequest) GetName() string {
@@ -4061,7 +4163,7 @@ type SetPaceRequest struct {
 
 func (x *SetPaceRequest) Reset() {
 	*x = SetPaceRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4073,7 +4175,7 @@ func (x *SetPaceRequest) String() string {
 func (*SetPaceRequest) ProtoMessage() {}
 
 func (x *SetPaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[41]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4086,7 +4188,7 @@ func (x *SetPaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPaceRequest.ProtoReflect.Descriptor instead.
 func (*SetPaceRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{41}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SetPaceRequest) GetName() string {
@@ -4155,7 +4257,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4167,7 +4269,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[42]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4180,7 +4282,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{42}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PlanRequest) GetName() string {
@@ -4212,7 +4314,7 @@ type PlanReport struct {
 
 func (x *PlanReport) Reset() {
 	*x = PlanReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4224,7 +4326,7 @@ func (x *PlanReport) String() string {
 func (*PlanReport) ProtoMessage() {}
 
 func (x *PlanReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[43]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4237,7 +4339,7 @@ func (x *PlanReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanReport.ProtoReflect.Descriptor instead.
 func (*PlanReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{43}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PlanReport) GetFromVersion() string {
@@ -4292,7 +4394,7 @@ type PlanResponse struct {
 
 func (x *PlanResponse) Reset() {
 	*x = PlanResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4304,7 +4406,7 @@ func (x *PlanResponse) String() string {
 func (*PlanResponse) ProtoMessage() {}
 
 func (x *PlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[44]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4317,7 +4419,7 @@ func (x *PlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
 func (*PlanResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{44}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PlanResponse) GetWork() *WorkProgress {
@@ -4349,7 +4451,7 @@ type WorkProgress struct {
 
 func (x *WorkProgress) Reset() {
 	*x = WorkProgress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4361,7 +4463,7 @@ func (x *WorkProgress) String() string {
 func (*WorkProgress) ProtoMessage() {}
 
 func (x *WorkProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[45]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4374,7 +4476,7 @@ func (x *WorkProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkProgress.ProtoReflect.Descriptor instead.
 func (*WorkProgress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{45}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *WorkProgress) GetDoing() string {
@@ -4424,7 +4526,7 @@ type PlanCheck struct {
 
 func (x *PlanCheck) Reset() {
 	*x = PlanCheck{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4436,7 +4538,7 @@ func (x *PlanCheck) String() string {
 func (*PlanCheck) ProtoMessage() {}
 
 func (x *PlanCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[46]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4449,7 +4551,7 @@ func (x *PlanCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanCheck.ProtoReflect.Descriptor instead.
 func (*PlanCheck) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{46}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PlanCheck) GetArea() string {
@@ -4493,7 +4595,7 @@ type RehearseRequest struct {
 
 func (x *RehearseRequest) Reset() {
 	*x = RehearseRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4505,7 +4607,7 @@ func (x *RehearseRequest) String() string {
 func (*RehearseRequest) ProtoMessage() {}
 
 func (x *RehearseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[47]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4518,7 +4620,7 @@ func (x *RehearseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehearseRequest.ProtoReflect.Descriptor instead.
 func (*RehearseRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{47}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RehearseRequest) GetName() string {
@@ -4567,7 +4669,7 @@ type RehearseResponse struct {
 
 func (x *RehearseResponse) Reset() {
 	*x = RehearseResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4579,7 +4681,7 @@ func (x *RehearseResponse) String() string {
 func (*RehearseResponse) ProtoMessage() {}
 
 func (x *RehearseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[48]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4592,7 +4694,7 @@ func (x *RehearseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehearseResponse.ProtoReflect.Descriptor instead.
 func (*RehearseResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{48}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RehearseResponse) GetProgress() string {
@@ -4635,7 +4737,7 @@ type RehearseReport struct {
 
 func (x *RehearseReport) Reset() {
 	*x = RehearseReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4647,7 +4749,7 @@ func (x *RehearseReport) String() string {
 func (*RehearseReport) ProtoMessage() {}
 
 func (x *RehearseReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[49]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4660,7 +4762,7 @@ func (x *RehearseReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RehearseReport.ProtoReflect.Descriptor instead.
 func (*RehearseReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{49}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *RehearseReport) GetOk() bool {
@@ -4746,7 +4848,7 @@ type Rehearsal struct {
 
 func (x *Rehearsal) Reset() {
 	*x = Rehearsal{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4758,7 +4860,7 @@ func (x *Rehearsal) String() string {
 func (*Rehearsal) ProtoMessage() {}
 
 func (x *Rehearsal) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[50]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4771,7 +4873,7 @@ func (x *Rehearsal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rehearsal.ProtoReflect.Descriptor instead.
 func (*Rehearsal) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{50}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Rehearsal) GetFrom() string {
@@ -4829,7 +4931,7 @@ type CompleteRequest struct {
 
 func (x *CompleteRequest) Reset() {
 	*x = CompleteRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4841,7 +4943,7 @@ func (x *CompleteRequest) String() string {
 func (*CompleteRequest) ProtoMessage() {}
 
 func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[51]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4854,7 +4956,7 @@ func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
 func (*CompleteRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{51}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *CompleteRequest) GetName() string {
@@ -4922,7 +5024,7 @@ type EstimateLossRequest struct {
 
 func (x *EstimateLossRequest) Reset() {
 	*x = EstimateLossRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4934,7 +5036,7 @@ func (x *EstimateLossRequest) String() string {
 func (*EstimateLossRequest) ProtoMessage() {}
 
 func (x *EstimateLossRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[52]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4947,7 +5049,7 @@ func (x *EstimateLossRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EstimateLossRequest.ProtoReflect.Descriptor instead.
 func (*EstimateLossRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{52}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *EstimateLossRequest) GetName() string {
@@ -4968,7 +5070,7 @@ type EstimateLossResponse struct {
 
 func (x *EstimateLossResponse) Reset() {
 	*x = EstimateLossResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4980,7 +5082,7 @@ func (x *EstimateLossResponse) String() string {
 func (*EstimateLossResponse) ProtoMessage() {}
 
 func (x *EstimateLossResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[53]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4993,7 +5095,7 @@ func (x *EstimateLossResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EstimateLossResponse.ProtoReflect.Descriptor instead.
 func (*EstimateLossResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{53}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *EstimateLossResponse) GetCompared() int64 {
@@ -5033,7 +5135,7 @@ type LossReport struct {
 
 func (x *LossReport) Reset() {
 	*x = LossReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5045,7 +5147,7 @@ func (x *LossReport) String() string {
 func (*LossReport) ProtoMessage() {}
 
 func (x *LossReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[54]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5058,7 +5160,7 @@ func (x *LossReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LossReport.ProtoReflect.Descriptor instead.
 func (*LossReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{54}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *LossReport) GetCompared() int64 {
@@ -5119,7 +5221,7 @@ type ListUpdatesRequest struct {
 
 func (x *ListUpdatesRequest) Reset() {
 	*x = ListUpdatesRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5131,7 +5233,7 @@ func (x *ListUpdatesRequest) String() string {
 func (*ListUpdatesRequest) ProtoMessage() {}
 
 func (x *ListUpdatesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[55]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5144,7 +5246,7 @@ func (x *ListUpdatesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUpdatesRequest.ProtoReflect.Descriptor instead.
 func (*ListUpdatesRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{55}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListUpdatesRequest) GetName() string {
@@ -5163,7 +5265,7 @@ type ListUpdatesResponse struct {
 
 func (x *ListUpdatesResponse) Reset() {
 	*x = ListUpdatesResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5175,7 +5277,7 @@ func (x *ListUpdatesResponse) String() string {
 func (*ListUpdatesResponse) ProtoMessage() {}
 
 func (x *ListUpdatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[56]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5188,7 +5290,7 @@ func (x *ListUpdatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUpdatesResponse.ProtoReflect.Descriptor instead.
 func (*ListUpdatesResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{56}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListUpdatesResponse) GetTasks() []*ListUpdatesResponse_Task {
@@ -5210,7 +5312,7 @@ type BeginUpdateRequest struct {
 
 func (x *BeginUpdateRequest) Reset() {
 	*x = BeginUpdateRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5222,7 +5324,7 @@ func (x *BeginUpdateRequest) String() string {
 func (*BeginUpdateRequest) ProtoMessage() {}
 
 func (x *BeginUpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[57]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5235,7 +5337,7 @@ func (x *BeginUpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginUpdateRequest.ProtoReflect.Descriptor instead.
 func (*BeginUpdateRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{57}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *BeginUpdateRequest) GetName() string {
@@ -5279,7 +5381,7 @@ type CancelUpdateRequest struct {
 
 func (x *CancelUpdateRequest) Reset() {
 	*x = CancelUpdateRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5291,7 +5393,7 @@ func (x *CancelUpdateRequest) String() string {
 func (*CancelUpdateRequest) ProtoMessage() {}
 
 func (x *CancelUpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[58]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5304,7 +5406,7 @@ func (x *CancelUpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelUpdateRequest.ProtoReflect.Descriptor instead.
 func (*CancelUpdateRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{58}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *CancelUpdateRequest) GetName() string {
@@ -5357,7 +5459,7 @@ type WaiveKindRequest struct {
 
 func (x *WaiveKindRequest) Reset() {
 	*x = WaiveKindRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5369,7 +5471,7 @@ func (x *WaiveKindRequest) String() string {
 func (*WaiveKindRequest) ProtoMessage() {}
 
 func (x *WaiveKindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[59]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5382,7 +5484,7 @@ func (x *WaiveKindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiveKindRequest.ProtoReflect.Descriptor instead.
 func (*WaiveKindRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{59}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *WaiveKindRequest) GetName() string {
@@ -5430,7 +5532,7 @@ type WaiveKindResponse struct {
 
 func (x *WaiveKindResponse) Reset() {
 	*x = WaiveKindResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5442,7 +5544,7 @@ func (x *WaiveKindResponse) String() string {
 func (*WaiveKindResponse) ProtoMessage() {}
 
 func (x *WaiveKindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[60]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5455,7 +5557,7 @@ func (x *WaiveKindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiveKindResponse.ProtoReflect.Descriptor instead.
 func (*WaiveKindResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{60}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *WaiveKindResponse) GetWaived() int64 {
@@ -5481,7 +5583,7 @@ type WatchDeploymentRequest struct {
 
 func (x *WatchDeploymentRequest) Reset() {
 	*x = WatchDeploymentRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5493,7 +5595,7 @@ func (x *WatchDeploymentRequest) String() string {
 func (*WatchDeploymentRequest) ProtoMessage() {}
 
 func (x *WatchDeploymentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[61]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5506,7 +5608,7 @@ func (x *WatchDeploymentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchDeploymentRequest.ProtoReflect.Descriptor instead.
 func (*WatchDeploymentRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{61}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *WatchDeploymentRequest) GetName() string {
@@ -5526,7 +5628,7 @@ type ListParkedRequest struct {
 
 func (x *ListParkedRequest) Reset() {
 	*x = ListParkedRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5538,7 +5640,7 @@ func (x *ListParkedRequest) String() string {
 func (*ListParkedRequest) ProtoMessage() {}
 
 func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[62]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5551,7 +5653,7 @@ func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedRequest.ProtoReflect.Descriptor instead.
 func (*ListParkedRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{62}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ListParkedRequest) GetName() string {
@@ -5578,7 +5680,7 @@ type ListParkedResponse struct {
 
 func (x *ListParkedResponse) Reset() {
 	*x = ListParkedResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5590,7 +5692,7 @@ func (x *ListParkedResponse) String() string {
 func (*ListParkedResponse) ProtoMessage() {}
 
 func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[63]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5603,7 +5705,7 @@ func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedResponse.ProtoReflect.Descriptor instead.
 func (*ListParkedResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{63}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ListParkedResponse) GetParked() []*ParkedRecord {
@@ -5637,7 +5739,7 @@ type ParkedRecord struct {
 
 func (x *ParkedRecord) Reset() {
 	*x = ParkedRecord{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5649,7 +5751,7 @@ func (x *ParkedRecord) String() string {
 func (*ParkedRecord) ProtoMessage() {}
 
 func (x *ParkedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[64]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5662,7 +5764,7 @@ func (x *ParkedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParkedRecord.ProtoReflect.Descriptor instead.
 func (*ParkedRecord) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{64}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ParkedRecord) GetKind() string {
@@ -5734,7 +5836,7 @@ type WaiveParkedRequest struct {
 
 func (x *WaiveParkedRequest) Reset() {
 	*x = WaiveParkedRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5746,7 +5848,7 @@ func (x *WaiveParkedRequest) String() string {
 func (*WaiveParkedRequest) ProtoMessage() {}
 
 func (x *WaiveParkedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[65]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5759,7 +5861,7 @@ func (x *WaiveParkedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiveParkedRequest.ProtoReflect.Descriptor instead.
 func (*WaiveParkedRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{65}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *WaiveParkedRequest) GetName() string {
@@ -5806,7 +5908,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5818,7 +5920,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[66]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5831,7 +5933,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{66}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *VerifyRequest) GetName() string {
@@ -5852,7 +5954,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5864,7 +5966,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[67]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5877,7 +5979,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{67}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *VerifyResponse) GetProgress() *VerifyProgress {
@@ -5911,7 +6013,7 @@ type VerifyProgress struct {
 
 func (x *VerifyProgress) Reset() {
 	*x = VerifyProgress{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5923,7 +6025,7 @@ func (x *VerifyProgress) String() string {
 func (*VerifyProgress) ProtoMessage() {}
 
 func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[68]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5936,7 +6038,7 @@ func (x *VerifyProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyProgress.ProtoReflect.Descriptor instead.
 func (*VerifyProgress) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{68}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *VerifyProgress) GetCompared() int64 {
@@ -5970,7 +6072,7 @@ type VerifyReport struct {
 
 func (x *VerifyReport) Reset() {
 	*x = VerifyReport{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5982,7 +6084,7 @@ func (x *VerifyReport) String() string {
 func (*VerifyReport) ProtoMessage() {}
 
 func (x *VerifyReport) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[69]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5995,7 +6097,7 @@ func (x *VerifyReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyReport.ProtoReflect.Descriptor instead.
 func (*VerifyReport) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{69}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *VerifyReport) GetEqual() bool {
@@ -6075,7 +6177,7 @@ type TryTransformRequest struct {
 
 func (x *TryTransformRequest) Reset() {
 	*x = TryTransformRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6087,7 +6189,7 @@ func (x *TryTransformRequest) String() string {
 func (*TryTransformRequest) ProtoMessage() {}
 
 func (x *TryTransformRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[70]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6100,7 +6202,7 @@ func (x *TryTransformRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TryTransformRequest.ProtoReflect.Descriptor instead.
 func (*TryTransformRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{70}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *TryTransformRequest) GetName() string {
@@ -6160,7 +6262,7 @@ type TryTransformResponse struct {
 
 func (x *TryTransformResponse) Reset() {
 	*x = TryTransformResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[71]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6172,7 +6274,7 @@ func (x *TryTransformResponse) String() string {
 func (*TryTransformResponse) ProtoMessage() {}
 
 func (x *TryTransformResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[71]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6185,7 +6287,7 @@ func (x *TryTransformResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TryTransformResponse.ProtoReflect.Descriptor instead.
 func (*TryTransformResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{71}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *TryTransformResponse) GetWas() []*TriedRecord {
@@ -6247,7 +6349,7 @@ type TriedRecord struct {
 
 func (x *TriedRecord) Reset() {
 	*x = TriedRecord{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[72]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6259,7 +6361,7 @@ func (x *TriedRecord) String() string {
 func (*TriedRecord) ProtoMessage() {}
 
 func (x *TriedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[72]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6272,7 +6374,7 @@ func (x *TriedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TriedRecord.ProtoReflect.Descriptor instead.
 func (*TriedRecord) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{72}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *TriedRecord) GetKind() string {
@@ -6301,7 +6403,7 @@ type TriedDifference struct {
 
 func (x *TriedDifference) Reset() {
 	*x = TriedDifference{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[73]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6313,7 +6415,7 @@ func (x *TriedDifference) String() string {
 func (*TriedDifference) ProtoMessage() {}
 
 func (x *TriedDifference) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[73]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6326,7 +6428,7 @@ func (x *TriedDifference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TriedDifference.ProtoReflect.Descriptor instead.
 func (*TriedDifference) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{73}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *TriedDifference) GetKind() string {
@@ -6365,7 +6467,7 @@ type GetVersionRequest struct {
 
 func (x *GetVersionRequest) Reset() {
 	*x = GetVersionRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[74]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6377,7 +6479,7 @@ func (x *GetVersionRequest) String() string {
 func (*GetVersionRequest) ProtoMessage() {}
 
 func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[74]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6390,7 +6492,7 @@ func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVersionRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{74}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{75}
 }
 
 // Version is a build of the program. What it does not know of itself is "unknown".
@@ -6412,7 +6514,7 @@ type Version struct {
 
 func (x *Version) Reset() {
 	*x = Version{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[75]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6424,7 +6526,7 @@ func (x *Version) String() string {
 func (*Version) ProtoMessage() {}
 
 func (x *Version) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[75]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6437,7 +6539,7 @@ func (x *Version) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Version.ProtoReflect.Descriptor instead.
 func (*Version) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{75}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *Version) GetVersion() string {
@@ -6511,7 +6613,7 @@ type RegisterClientRequest struct {
 
 func (x *RegisterClientRequest) Reset() {
 	*x = RegisterClientRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[76]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6523,7 +6625,7 @@ func (x *RegisterClientRequest) String() string {
 func (*RegisterClientRequest) ProtoMessage() {}
 
 func (x *RegisterClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[76]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6536,7 +6638,7 @@ func (x *RegisterClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterClientRequest.ProtoReflect.Descriptor instead.
 func (*RegisterClientRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{76}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *RegisterClientRequest) GetName() string {
@@ -6578,7 +6680,7 @@ type RegisterClientResponse struct {
 
 func (x *RegisterClientResponse) Reset() {
 	*x = RegisterClientResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[77]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6590,7 +6692,7 @@ func (x *RegisterClientResponse) String() string {
 func (*RegisterClientResponse) ProtoMessage() {}
 
 func (x *RegisterClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[77]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6603,7 +6705,7 @@ func (x *RegisterClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterClientResponse.ProtoReflect.Descriptor instead.
 func (*RegisterClientResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{77}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *RegisterClientResponse) GetClientId() string {
@@ -6637,7 +6739,7 @@ type DeregisterClientRequest struct {
 
 func (x *DeregisterClientRequest) Reset() {
 	*x = DeregisterClientRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[78]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6649,7 +6751,7 @@ func (x *DeregisterClientRequest) String() string {
 func (*DeregisterClientRequest) ProtoMessage() {}
 
 func (x *DeregisterClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[78]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6662,7 +6764,7 @@ func (x *DeregisterClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeregisterClientRequest.ProtoReflect.Descriptor instead.
 func (*DeregisterClientRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{78}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *DeregisterClientRequest) GetName() string {
@@ -6687,7 +6789,7 @@ type DeregisterClientResponse struct {
 
 func (x *DeregisterClientResponse) Reset() {
 	*x = DeregisterClientResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[79]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6699,7 +6801,7 @@ func (x *DeregisterClientResponse) String() string {
 func (*DeregisterClientResponse) ProtoMessage() {}
 
 func (x *DeregisterClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[79]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6712,7 +6814,7 @@ func (x *DeregisterClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeregisterClientResponse.ProtoReflect.Descriptor instead.
 func (*DeregisterClientResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{79}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{80}
 }
 
 type AckHoldRequest struct {
@@ -6727,7 +6829,7 @@ type AckHoldRequest struct {
 
 func (x *AckHoldRequest) Reset() {
 	*x = AckHoldRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[80]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6739,7 +6841,7 @@ func (x *AckHoldRequest) String() string {
 func (*AckHoldRequest) ProtoMessage() {}
 
 func (x *AckHoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[80]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6752,7 +6854,7 @@ func (x *AckHoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckHoldRequest.ProtoReflect.Descriptor instead.
 func (*AckHoldRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{80}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *AckHoldRequest) GetName() string {
@@ -6793,7 +6895,7 @@ type AckHoldResponse struct {
 
 func (x *AckHoldResponse) Reset() {
 	*x = AckHoldResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[81]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6805,7 +6907,7 @@ func (x *AckHoldResponse) String() string {
 func (*AckHoldResponse) ProtoMessage() {}
 
 func (x *AckHoldResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[81]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6818,7 +6920,7 @@ func (x *AckHoldResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckHoldResponse.ProtoReflect.Descriptor instead.
 func (*AckHoldResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{81}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *AckHoldResponse) GetAcked() int32 {
@@ -6847,7 +6949,7 @@ type GetLocationRequest struct {
 
 func (x *GetLocationRequest) Reset() {
 	*x = GetLocationRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[82]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6859,7 +6961,7 @@ func (x *GetLocationRequest) String() string {
 func (*GetLocationRequest) ProtoMessage() {}
 
 func (x *GetLocationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[82]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6872,7 +6974,7 @@ func (x *GetLocationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLocationRequest.ProtoReflect.Descriptor instead.
 func (*GetLocationRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{82}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *GetLocationRequest) GetName() string {
@@ -6929,7 +7031,7 @@ type Location struct {
 
 func (x *Location) Reset() {
 	*x = Location{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[83]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6941,7 +7043,7 @@ func (x *Location) String() string {
 func (*Location) ProtoMessage() {}
 
 func (x *Location) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[83]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6954,7 +7056,7 @@ func (x *Location) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Location.ProtoReflect.Descriptor instead.
 func (*Location) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{83}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *Location) GetState() Location_State {
@@ -7060,7 +7162,7 @@ type KindLocation struct {
 
 func (x *KindLocation) Reset() {
 	*x = KindLocation{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[84]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7072,7 +7174,7 @@ func (x *KindLocation) String() string {
 func (*KindLocation) ProtoMessage() {}
 
 func (x *KindLocation) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[84]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7085,7 +7187,7 @@ func (x *KindLocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KindLocation.ProtoReflect.Descriptor instead.
 func (*KindLocation) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{84}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *KindLocation) GetKind() string {
@@ -7153,7 +7255,7 @@ type Rollout struct {
 
 func (x *Rollout) Reset() {
 	*x = Rollout{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[85]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7165,7 +7267,7 @@ func (x *Rollout) String() string {
 func (*Rollout) ProtoMessage() {}
 
 func (x *Rollout) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[85]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7178,7 +7280,7 @@ func (x *Rollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
 func (*Rollout) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{85}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *Rollout) GetName() string {
@@ -7295,7 +7397,7 @@ type RolloutPolicy struct {
 
 func (x *RolloutPolicy) Reset() {
 	*x = RolloutPolicy{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[86]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7307,7 +7409,7 @@ func (x *RolloutPolicy) String() string {
 func (*RolloutPolicy) ProtoMessage() {}
 
 func (x *RolloutPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[86]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7320,7 +7422,7 @@ func (x *RolloutPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutPolicy.ProtoReflect.Descriptor instead.
 func (*RolloutPolicy) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{86}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *RolloutPolicy) GetPauseMs() int64 {
@@ -7382,7 +7484,7 @@ type RolloutWave struct {
 
 func (x *RolloutWave) Reset() {
 	*x = RolloutWave{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[87]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7394,7 +7496,7 @@ func (x *RolloutWave) String() string {
 func (*RolloutWave) ProtoMessage() {}
 
 func (x *RolloutWave) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[87]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7407,7 +7509,7 @@ func (x *RolloutWave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutWave.ProtoReflect.Descriptor instead.
 func (*RolloutWave) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{87}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *RolloutWave) GetDeployments() []*RolloutDeployment {
@@ -7431,7 +7533,7 @@ type RolloutDeployment struct {
 
 func (x *RolloutDeployment) Reset() {
 	*x = RolloutDeployment{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[88]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7443,7 +7545,7 @@ func (x *RolloutDeployment) String() string {
 func (*RolloutDeployment) ProtoMessage() {}
 
 func (x *RolloutDeployment) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[88]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7456,7 +7558,7 @@ func (x *RolloutDeployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutDeployment.ProtoReflect.Descriptor instead.
 func (*RolloutDeployment) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{88}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *RolloutDeployment) GetName() string {
@@ -7506,7 +7608,7 @@ type RolloutEvent struct {
 
 func (x *RolloutEvent) Reset() {
 	*x = RolloutEvent{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[89]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7518,7 +7620,7 @@ func (x *RolloutEvent) String() string {
 func (*RolloutEvent) ProtoMessage() {}
 
 func (x *RolloutEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[89]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7531,7 +7633,7 @@ func (x *RolloutEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutEvent.ProtoReflect.Descriptor instead.
 func (*RolloutEvent) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{89}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *RolloutEvent) GetAt() string {
@@ -7569,7 +7671,7 @@ type BeginRolloutRequest struct {
 
 func (x *BeginRolloutRequest) Reset() {
 	*x = BeginRolloutRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[90]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7581,7 +7683,7 @@ func (x *BeginRolloutRequest) String() string {
 func (*BeginRolloutRequest) ProtoMessage() {}
 
 func (x *BeginRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[90]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7594,7 +7696,7 @@ func (x *BeginRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginRolloutRequest.ProtoReflect.Descriptor instead.
 func (*BeginRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{90}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *BeginRolloutRequest) GetName() string {
@@ -7648,7 +7750,7 @@ type GetRolloutRequest struct {
 
 func (x *GetRolloutRequest) Reset() {
 	*x = GetRolloutRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[91]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7660,7 +7762,7 @@ func (x *GetRolloutRequest) String() string {
 func (*GetRolloutRequest) ProtoMessage() {}
 
 func (x *GetRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[91]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7673,7 +7775,7 @@ func (x *GetRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRolloutRequest.ProtoReflect.Descriptor instead.
 func (*GetRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{91}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *GetRolloutRequest) GetName() string {
@@ -7691,7 +7793,7 @@ type ListRolloutsRequest struct {
 
 func (x *ListRolloutsRequest) Reset() {
 	*x = ListRolloutsRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[92]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7703,7 +7805,7 @@ func (x *ListRolloutsRequest) String() string {
 func (*ListRolloutsRequest) ProtoMessage() {}
 
 func (x *ListRolloutsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[92]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7716,7 +7818,7 @@ func (x *ListRolloutsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRolloutsRequest.ProtoReflect.Descriptor instead.
 func (*ListRolloutsRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{92}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{93}
 }
 
 type ListRolloutsResponse struct {
@@ -7729,7 +7831,7 @@ type ListRolloutsResponse struct {
 
 func (x *ListRolloutsResponse) Reset() {
 	*x = ListRolloutsResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[93]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7741,7 +7843,7 @@ func (x *ListRolloutsResponse) String() string {
 func (*ListRolloutsResponse) ProtoMessage() {}
 
 func (x *ListRolloutsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[93]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7754,7 +7856,7 @@ func (x *ListRolloutsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRolloutsResponse.ProtoReflect.Descriptor instead.
 func (*ListRolloutsResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{93}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *ListRolloutsResponse) GetRollouts() []*Rollout {
@@ -7785,7 +7887,7 @@ type ChangeRolloutRequest struct {
 
 func (x *ChangeRolloutRequest) Reset() {
 	*x = ChangeRolloutRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[94]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7797,7 +7899,7 @@ func (x *ChangeRolloutRequest) String() string {
 func (*ChangeRolloutRequest) ProtoMessage() {}
 
 func (x *ChangeRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[94]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7810,7 +7912,7 @@ func (x *ChangeRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRolloutRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{94}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *ChangeRolloutRequest) GetName() string {
@@ -7866,7 +7968,7 @@ type ForgetRolloutRequest struct {
 
 func (x *ForgetRolloutRequest) Reset() {
 	*x = ForgetRolloutRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[95]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7878,7 +7980,7 @@ func (x *ForgetRolloutRequest) String() string {
 func (*ForgetRolloutRequest) ProtoMessage() {}
 
 func (x *ForgetRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[95]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7891,7 +7993,7 @@ func (x *ForgetRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetRolloutRequest.ProtoReflect.Descriptor instead.
 func (*ForgetRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{95}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *ForgetRolloutRequest) GetName() string {
@@ -7926,7 +8028,7 @@ type ListDeploymentsResponse_Unreadable struct {
 
 func (x *ListDeploymentsResponse_Unreadable) Reset() {
 	*x = ListDeploymentsResponse_Unreadable{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[97]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7938,7 +8040,7 @@ func (x *ListDeploymentsResponse_Unreadable) String() string {
 func (*ListDeploymentsResponse_Unreadable) ProtoMessage() {}
 
 func (x *ListDeploymentsResponse_Unreadable) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[97]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7951,7 +8053,7 @@ func (x *ListDeploymentsResponse_Unreadable) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use ListDeploymentsResponse_Unreadable.ProtoReflect.Descriptor instead.
 func (*ListDeploymentsResponse_Unreadable) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{33, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{34, 0}
 }
 
 func (x *ListDeploymentsResponse_Unreadable) GetName() string {
@@ -7980,7 +8082,7 @@ type ListUpdatesResponse_Task struct {
 
 func (x *ListUpdatesResponse_Task) Reset() {
 	*x = ListUpdatesResponse_Task{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[99]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7992,7 +8094,7 @@ func (x *ListUpdatesResponse_Task) String() string {
 func (*ListUpdatesResponse_Task) ProtoMessage() {}
 
 func (x *ListUpdatesResponse_Task) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[99]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8005,7 +8107,7 @@ func (x *ListUpdatesResponse_Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUpdatesResponse_Task.ProtoReflect.Descriptor instead.
 func (*ListUpdatesResponse_Task) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{56, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{57, 0}
 }
 
 func (x *ListUpdatesResponse_Task) GetName() string {
@@ -8340,7 +8442,7 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\n" +
 	"last_error\x18\x0f \x01(\tR\tlastError\x12\x12\n" +
 	"\x04pace\x18\x10 \x01(\tR\x04paceB\r\n" +
-	"\v_lag_millis\"\xc7\x02\n" +
+	"\v_lag_millis\"\xfe\x02\n" +
 	"\x06Server\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bprotocol\x18\x02 \x01(\x05R\bprotocol\x12\x1a\n" +
@@ -8353,7 +8455,16 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x05since\x18\t \x01(\tR\x05since\x123\n" +
 	"\x05usage\x18\n" +
 	" \x03(\v2\x1d.dbcontroller.v1.VersionUsageR\x05usage\x12\x1a\n" +
-	"\bwarnings\x18\v \x03(\tR\bwarnings\"R\n" +
+	"\bwarnings\x18\v \x03(\tR\bwarnings\x125\n" +
+	"\x06copies\x18\f \x03(\v2\x1d.dbcontroller.v1.RegionCopiesR\x06copies\"\xac\x01\n" +
+	"\fRegionCopies\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\tR\aversion\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x16\n" +
+	"\x06region\x18\x03 \x01(\tR\x06region\x12\x14\n" +
+	"\x05whole\x18\x04 \x01(\bR\x05whole\x12\x12\n" +
+	"\x04away\x18\x05 \x01(\tR\x04away\x12\x18\n" +
+	"\aproblem\x18\x06 \x01(\tR\aproblem\x12\x12\n" +
+	"\x04both\x18\a \x01(\x05R\x04both\"R\n" +
 	"\fVersionUsage\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x14\n" +
 	"\x05calls\x18\x02 \x01(\x03R\x05calls\x12\x12\n" +
@@ -8850,7 +8961,7 @@ func file_dbcontroller_v1_deployment_proto_rawDescGZIP() []byte {
 }
 
 var file_dbcontroller_v1_deployment_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 100)
+var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 101)
 var file_dbcontroller_v1_deployment_proto_goTypes = []any{
 	(UpgradeState_State)(0),                    // 0: dbcontroller.v1.UpgradeState.State
 	(PlanCheck_Verdict)(0),                     // 1: dbcontroller.v1.PlanCheck.Verdict
@@ -8887,76 +8998,77 @@ var file_dbcontroller_v1_deployment_proto_goTypes = []any{
 	(*Progress)(nil),                           // 32: dbcontroller.v1.Progress
 	(*ShardProgress)(nil),                      // 33: dbcontroller.v1.ShardProgress
 	(*Server)(nil),                             // 34: dbcontroller.v1.Server
-	(*VersionUsage)(nil),                       // 35: dbcontroller.v1.VersionUsage
-	(*GetDeploymentRequest)(nil),               // 36: dbcontroller.v1.GetDeploymentRequest
-	(*ListDeploymentsRequest)(nil),             // 37: dbcontroller.v1.ListDeploymentsRequest
-	(*ListDeploymentsResponse)(nil),            // 38: dbcontroller.v1.ListDeploymentsResponse
-	(*CreateDeploymentRequest)(nil),            // 39: dbcontroller.v1.CreateDeploymentRequest
-	(*CreateDeploymentResponse)(nil),           // 40: dbcontroller.v1.CreateDeploymentResponse
-	(*RemoveDeploymentRequest)(nil),            // 41: dbcontroller.v1.RemoveDeploymentRequest
-	(*BeginUpgradeRequest)(nil),                // 42: dbcontroller.v1.BeginUpgradeRequest
-	(*AbortUpgradeRequest)(nil),                // 43: dbcontroller.v1.AbortUpgradeRequest
-	(*SwitchRequest)(nil),                      // 44: dbcontroller.v1.SwitchRequest
-	(*SetPolicyRequest)(nil),                   // 45: dbcontroller.v1.SetPolicyRequest
-	(*SetPaceRequest)(nil),                     // 46: dbcontroller.v1.SetPaceRequest
-	(*PlanRequest)(nil),                        // 47: dbcontroller.v1.PlanRequest
-	(*PlanReport)(nil),                         // 48: dbcontroller.v1.PlanReport
-	(*PlanResponse)(nil),                       // 49: dbcontroller.v1.PlanResponse
-	(*WorkProgress)(nil),                       // 50: dbcontroller.v1.WorkProgress
-	(*PlanCheck)(nil),                          // 51: dbcontroller.v1.PlanCheck
-	(*RehearseRequest)(nil),                    // 52: dbcontroller.v1.RehearseRequest
-	(*RehearseResponse)(nil),                   // 53: dbcontroller.v1.RehearseResponse
-	(*RehearseReport)(nil),                     // 54: dbcontroller.v1.RehearseReport
-	(*Rehearsal)(nil),                          // 55: dbcontroller.v1.Rehearsal
-	(*CompleteRequest)(nil),                    // 56: dbcontroller.v1.CompleteRequest
-	(*EstimateLossRequest)(nil),                // 57: dbcontroller.v1.EstimateLossRequest
-	(*EstimateLossResponse)(nil),               // 58: dbcontroller.v1.EstimateLossResponse
-	(*LossReport)(nil),                         // 59: dbcontroller.v1.LossReport
-	(*ListUpdatesRequest)(nil),                 // 60: dbcontroller.v1.ListUpdatesRequest
-	(*ListUpdatesResponse)(nil),                // 61: dbcontroller.v1.ListUpdatesResponse
-	(*BeginUpdateRequest)(nil),                 // 62: dbcontroller.v1.BeginUpdateRequest
-	(*CancelUpdateRequest)(nil),                // 63: dbcontroller.v1.CancelUpdateRequest
-	(*WaiveKindRequest)(nil),                   // 64: dbcontroller.v1.WaiveKindRequest
-	(*WaiveKindResponse)(nil),                  // 65: dbcontroller.v1.WaiveKindResponse
-	(*WatchDeploymentRequest)(nil),             // 66: dbcontroller.v1.WatchDeploymentRequest
-	(*ListParkedRequest)(nil),                  // 67: dbcontroller.v1.ListParkedRequest
-	(*ListParkedResponse)(nil),                 // 68: dbcontroller.v1.ListParkedResponse
-	(*ParkedRecord)(nil),                       // 69: dbcontroller.v1.ParkedRecord
-	(*WaiveParkedRequest)(nil),                 // 70: dbcontroller.v1.WaiveParkedRequest
-	(*VerifyRequest)(nil),                      // 71: dbcontroller.v1.VerifyRequest
-	(*VerifyResponse)(nil),                     // 72: dbcontroller.v1.VerifyResponse
-	(*VerifyProgress)(nil),                     // 73: dbcontroller.v1.VerifyProgress
-	(*VerifyReport)(nil),                       // 74: dbcontroller.v1.VerifyReport
-	(*TryTransformRequest)(nil),                // 75: dbcontroller.v1.TryTransformRequest
-	(*TryTransformResponse)(nil),               // 76: dbcontroller.v1.TryTransformResponse
-	(*TriedRecord)(nil),                        // 77: dbcontroller.v1.TriedRecord
-	(*TriedDifference)(nil),                    // 78: dbcontroller.v1.TriedDifference
-	(*GetVersionRequest)(nil),                  // 79: dbcontroller.v1.GetVersionRequest
-	(*Version)(nil),                            // 80: dbcontroller.v1.Version
-	(*RegisterClientRequest)(nil),              // 81: dbcontroller.v1.RegisterClientRequest
-	(*RegisterClientResponse)(nil),             // 82: dbcontroller.v1.RegisterClientResponse
-	(*DeregisterClientRequest)(nil),            // 83: dbcontroller.v1.DeregisterClientRequest
-	(*DeregisterClientResponse)(nil),           // 84: dbcontroller.v1.DeregisterClientResponse
-	(*AckHoldRequest)(nil),                     // 85: dbcontroller.v1.AckHoldRequest
-	(*AckHoldResponse)(nil),                    // 86: dbcontroller.v1.AckHoldResponse
-	(*GetLocationRequest)(nil),                 // 87: dbcontroller.v1.GetLocationRequest
-	(*Location)(nil),                           // 88: dbcontroller.v1.Location
-	(*KindLocation)(nil),                       // 89: dbcontroller.v1.KindLocation
-	(*Rollout)(nil),                            // 90: dbcontroller.v1.Rollout
-	(*RolloutPolicy)(nil),                      // 91: dbcontroller.v1.RolloutPolicy
-	(*RolloutWave)(nil),                        // 92: dbcontroller.v1.RolloutWave
-	(*RolloutDeployment)(nil),                  // 93: dbcontroller.v1.RolloutDeployment
-	(*RolloutEvent)(nil),                       // 94: dbcontroller.v1.RolloutEvent
-	(*BeginRolloutRequest)(nil),                // 95: dbcontroller.v1.BeginRolloutRequest
-	(*GetRolloutRequest)(nil),                  // 96: dbcontroller.v1.GetRolloutRequest
-	(*ListRolloutsRequest)(nil),                // 97: dbcontroller.v1.ListRolloutsRequest
-	(*ListRolloutsResponse)(nil),               // 98: dbcontroller.v1.ListRolloutsResponse
-	(*ChangeRolloutRequest)(nil),               // 99: dbcontroller.v1.ChangeRolloutRequest
-	(*ForgetRolloutRequest)(nil),               // 100: dbcontroller.v1.ForgetRolloutRequest
-	nil,                                        // 101: dbcontroller.v1.LastSwitch.MillisEntry
-	(*ListDeploymentsResponse_Unreadable)(nil), // 102: dbcontroller.v1.ListDeploymentsResponse.Unreadable
-	nil,                              // 103: dbcontroller.v1.Rehearsal.MillisEntry
-	(*ListUpdatesResponse_Task)(nil), // 104: dbcontroller.v1.ListUpdatesResponse.Task
+	(*RegionCopies)(nil),                       // 35: dbcontroller.v1.RegionCopies
+	(*VersionUsage)(nil),                       // 36: dbcontroller.v1.VersionUsage
+	(*GetDeploymentRequest)(nil),               // 37: dbcontroller.v1.GetDeploymentRequest
+	(*ListDeploymentsRequest)(nil),             // 38: dbcontroller.v1.ListDeploymentsRequest
+	(*ListDeploymentsResponse)(nil),            // 39: dbcontroller.v1.ListDeploymentsResponse
+	(*CreateDeploymentRequest)(nil),            // 40: dbcontroller.v1.CreateDeploymentRequest
+	(*CreateDeploymentResponse)(nil),           // 41: dbcontroller.v1.CreateDeploymentResponse
+	(*RemoveDeploymentRequest)(nil),            // 42: dbcontroller.v1.RemoveDeploymentRequest
+	(*BeginUpgradeRequest)(nil),                // 43: dbcontroller.v1.BeginUpgradeRequest
+	(*AbortUpgradeRequest)(nil),                // 44: dbcontroller.v1.AbortUpgradeRequest
+	(*SwitchRequest)(nil),                      // 45: dbcontroller.v1.SwitchRequest
+	(*SetPolicyRequest)(nil),                   // 46: dbcontroller.v1.SetPolicyRequest
+	(*SetPaceRequest)(nil),                     // 47: dbcontroller.v1.SetPaceRequest
+	(*PlanRequest)(nil),                        // 48: dbcontroller.v1.PlanRequest
+	(*PlanReport)(nil),                         // 49: dbcontroller.v1.PlanReport
+	(*PlanResponse)(nil),                       // 50: dbcontroller.v1.PlanResponse
+	(*WorkProgress)(nil),                       // 51: dbcontroller.v1.WorkProgress
+	(*PlanCheck)(nil),                          // 52: dbcontroller.v1.PlanCheck
+	(*RehearseRequest)(nil),                    // 53: dbcontroller.v1.RehearseRequest
+	(*RehearseResponse)(nil),                   // 54: dbcontroller.v1.RehearseResponse
+	(*RehearseReport)(nil),                     // 55: dbcontroller.v1.RehearseReport
+	(*Rehearsal)(nil),                          // 56: dbcontroller.v1.Rehearsal
+	(*CompleteRequest)(nil),                    // 57: dbcontroller.v1.CompleteRequest
+	(*EstimateLossRequest)(nil),                // 58: dbcontroller.v1.EstimateLossRequest
+	(*EstimateLossResponse)(nil),               // 59: dbcontroller.v1.EstimateLossResponse
+	(*LossReport)(nil),                         // 60: dbcontroller.v1.LossReport
+	(*ListUpdatesRequest)(nil),                 // 61: dbcontroller.v1.ListUpdatesRequest
+	(*ListUpdatesResponse)(nil),                // 62: dbcontroller.v1.ListUpdatesResponse
+	(*BeginUpdateRequest)(nil),                 // 63: dbcontroller.v1.BeginUpdateRequest
+	(*CancelUpdateRequest)(nil),                // 64: dbcontroller.v1.CancelUpdateRequest
+	(*WaiveKindRequest)(nil),                   // 65: dbcontroller.v1.WaiveKindRequest
+	(*WaiveKindResponse)(nil),                  // 66: dbcontroller.v1.WaiveKindResponse
+	(*WatchDeploymentRequest)(nil),             // 67: dbcontroller.v1.WatchDeploymentRequest
+	(*ListParkedRequest)(nil),                  // 68: dbcontroller.v1.ListParkedRequest
+	(*ListParkedResponse)(nil),                 // 69: dbcontroller.v1.ListParkedResponse
+	(*ParkedRecord)(nil),                       // 70: dbcontroller.v1.ParkedRecord
+	(*WaiveParkedRequest)(nil),                 // 71: dbcontroller.v1.WaiveParkedRequest
+	(*VerifyRequest)(nil),                      // 72: dbcontroller.v1.VerifyRequest
+	(*VerifyResponse)(nil),                     // 73: dbcontroller.v1.VerifyResponse
+	(*VerifyProgress)(nil),                     // 74: dbcontroller.v1.VerifyProgress
+	(*VerifyReport)(nil),                       // 75: dbcontroller.v1.VerifyReport
+	(*TryTransformRequest)(nil),                // 76: dbcontroller.v1.TryTransformRequest
+	(*TryTransformResponse)(nil),               // 77: dbcontroller.v1.TryTransformResponse
+	(*TriedRecord)(nil),                        // 78: dbcontroller.v1.TriedRecord
+	(*TriedDifference)(nil),                    // 79: dbcontroller.v1.TriedDifference
+	(*GetVersionRequest)(nil),                  // 80: dbcontroller.v1.GetVersionRequest
+	(*Version)(nil),                            // 81: dbcontroller.v1.Version
+	(*RegisterClientRequest)(nil),              // 82: dbcontroller.v1.RegisterClientRequest
+	(*RegisterClientResponse)(nil),             // 83: dbcontroller.v1.RegisterClientResponse
+	(*DeregisterClientRequest)(nil),            // 84: dbcontroller.v1.DeregisterClientRequest
+	(*DeregisterClientResponse)(nil),           // 85: dbcontroller.v1.DeregisterClientResponse
+	(*AckHoldRequest)(nil),                     // 86: dbcontroller.v1.AckHoldRequest
+	(*AckHoldResponse)(nil),                    // 87: dbcontroller.v1.AckHoldResponse
+	(*GetLocationRequest)(nil),                 // 88: dbcontroller.v1.GetLocationRequest
+	(*Location)(nil),                           // 89: dbcontroller.v1.Location
+	(*KindLocation)(nil),                       // 90: dbcontroller.v1.KindLocation
+	(*Rollout)(nil),                            // 91: dbcontroller.v1.Rollout
+	(*RolloutPolicy)(nil),                      // 92: dbcontroller.v1.RolloutPolicy
+	(*RolloutWave)(nil),                        // 93: dbcontroller.v1.RolloutWave
+	(*RolloutDeployment)(nil),                  // 94: dbcontroller.v1.RolloutDeployment
+	(*RolloutEvent)(nil),                       // 95: dbcontroller.v1.RolloutEvent
+	(*BeginRolloutRequest)(nil),                // 96: dbcontroller.v1.BeginRolloutRequest
+	(*GetRolloutRequest)(nil),                  // 97: dbcontroller.v1.GetRolloutRequest
+	(*ListRolloutsRequest)(nil),                // 98: dbcontroller.v1.ListRolloutsRequest
+	(*ListRolloutsResponse)(nil),               // 99: dbcontroller.v1.ListRolloutsResponse
+	(*ChangeRolloutRequest)(nil),               // 100: dbcontroller.v1.ChangeRolloutRequest
+	(*ForgetRolloutRequest)(nil),               // 101: dbcontroller.v1.ForgetRolloutRequest
+	nil,                                        // 102: dbcontroller.v1.LastSwitch.MillisEntry
+	(*ListDeploymentsResponse_Unreadable)(nil), // 103: dbcontroller.v1.ListDeploymentsResponse.Unreadable
+	nil,                              // 104: dbcontroller.v1.Rehearsal.MillisEntry
+	(*ListUpdatesResponse_Task)(nil), // 105: dbcontroller.v1.ListUpdatesResponse.Task
 }
 var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
 	24,  // 0: dbcontroller.v1.Deployment.upgrade_state:type_name -> dbcontroller.v1.UpgradeState
@@ -8985,121 +9097,122 @@ var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
 	25,  // 23: dbcontroller.v1.UpgradeState.policy:type_name -> dbcontroller.v1.SwitchPolicy
 	28,  // 24: dbcontroller.v1.Namespace.kinds:type_name -> dbcontroller.v1.Kind
 	27,  // 25: dbcontroller.v1.Namespace.encryption:type_name -> dbcontroller.v1.Encryption
-	101, // 26: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
+	102, // 26: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
 	33,  // 27: dbcontroller.v1.Progress.shards:type_name -> dbcontroller.v1.ShardProgress
-	35,  // 28: dbcontroller.v1.Server.usage:type_name -> dbcontroller.v1.VersionUsage
-	5,   // 29: dbcontroller.v1.ListDeploymentsResponse.deployments:type_name -> dbcontroller.v1.Deployment
-	102, // 30: dbcontroller.v1.ListDeploymentsResponse.unreadable:type_name -> dbcontroller.v1.ListDeploymentsResponse.Unreadable
-	5,   // 31: dbcontroller.v1.CreateDeploymentResponse.deployment:type_name -> dbcontroller.v1.Deployment
-	25,  // 32: dbcontroller.v1.BeginUpgradeRequest.policy:type_name -> dbcontroller.v1.SwitchPolicy
-	51,  // 33: dbcontroller.v1.PlanReport.checks:type_name -> dbcontroller.v1.PlanCheck
-	50,  // 34: dbcontroller.v1.PlanResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	48,  // 35: dbcontroller.v1.PlanResponse.report:type_name -> dbcontroller.v1.PlanReport
-	1,   // 36: dbcontroller.v1.PlanCheck.verdict:type_name -> dbcontroller.v1.PlanCheck.Verdict
-	54,  // 37: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
-	50,  // 38: dbcontroller.v1.RehearseResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	55,  // 39: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
-	103, // 40: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
-	59,  // 41: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
-	50,  // 42: dbcontroller.v1.EstimateLossResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	104, // 43: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
-	69,  // 44: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
-	73,  // 45: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
-	74,  // 46: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
-	50,  // 47: dbcontroller.v1.VerifyResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	77,  // 48: dbcontroller.v1.TryTransformResponse.was:type_name -> dbcontroller.v1.TriedRecord
-	77,  // 49: dbcontroller.v1.TryTransformResponse.there:type_name -> dbcontroller.v1.TriedRecord
-	77,  // 50: dbcontroller.v1.TryTransformResponse.back:type_name -> dbcontroller.v1.TriedRecord
-	78,  // 51: dbcontroller.v1.TryTransformResponse.differences:type_name -> dbcontroller.v1.TriedDifference
-	88,  // 52: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
-	2,   // 53: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
-	89,  // 54: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
-	91,  // 55: dbcontroller.v1.Rollout.policy:type_name -> dbcontroller.v1.RolloutPolicy
-	92,  // 56: dbcontroller.v1.Rollout.waves:type_name -> dbcontroller.v1.RolloutWave
-	3,   // 57: dbcontroller.v1.Rollout.state:type_name -> dbcontroller.v1.Rollout.State
-	94,  // 58: dbcontroller.v1.Rollout.history:type_name -> dbcontroller.v1.RolloutEvent
-	93,  // 59: dbcontroller.v1.RolloutWave.deployments:type_name -> dbcontroller.v1.RolloutDeployment
-	92,  // 60: dbcontroller.v1.BeginRolloutRequest.waves:type_name -> dbcontroller.v1.RolloutWave
-	91,  // 61: dbcontroller.v1.BeginRolloutRequest.policy:type_name -> dbcontroller.v1.RolloutPolicy
-	90,  // 62: dbcontroller.v1.ListRolloutsResponse.rollouts:type_name -> dbcontroller.v1.Rollout
-	4,   // 63: dbcontroller.v1.ChangeRolloutRequest.verb:type_name -> dbcontroller.v1.ChangeRolloutRequest.Verb
-	36,  // 64: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
-	37,  // 65: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
-	39,  // 66: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
-	41,  // 67: dbcontroller.v1.DeploymentService.RemoveDeployment:input_type -> dbcontroller.v1.RemoveDeploymentRequest
-	42,  // 68: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
-	43,  // 69: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
-	44,  // 70: dbcontroller.v1.DeploymentService.Switch:input_type -> dbcontroller.v1.SwitchRequest
-	15,  // 71: dbcontroller.v1.DeploymentService.AcceptBreaches:input_type -> dbcontroller.v1.AcceptBreachesRequest
-	14,  // 72: dbcontroller.v1.DeploymentService.Repair:input_type -> dbcontroller.v1.RepairRequest
-	13,  // 73: dbcontroller.v1.DeploymentService.DecideRestored:input_type -> dbcontroller.v1.DecideRestoredRequest
-	45,  // 74: dbcontroller.v1.DeploymentService.SetPolicy:input_type -> dbcontroller.v1.SetPolicyRequest
-	46,  // 75: dbcontroller.v1.DeploymentService.SetPace:input_type -> dbcontroller.v1.SetPaceRequest
-	47,  // 76: dbcontroller.v1.DeploymentService.Plan:input_type -> dbcontroller.v1.PlanRequest
-	47,  // 77: dbcontroller.v1.DeploymentService.StreamPlan:input_type -> dbcontroller.v1.PlanRequest
-	52,  // 78: dbcontroller.v1.DeploymentService.Rehearse:input_type -> dbcontroller.v1.RehearseRequest
-	56,  // 79: dbcontroller.v1.DeploymentService.Complete:input_type -> dbcontroller.v1.CompleteRequest
-	57,  // 80: dbcontroller.v1.DeploymentService.EstimateLoss:input_type -> dbcontroller.v1.EstimateLossRequest
-	60,  // 81: dbcontroller.v1.DeploymentService.ListUpdates:input_type -> dbcontroller.v1.ListUpdatesRequest
-	62,  // 82: dbcontroller.v1.DeploymentService.BeginUpdate:input_type -> dbcontroller.v1.BeginUpdateRequest
-	63,  // 83: dbcontroller.v1.DeploymentService.CancelUpdate:input_type -> dbcontroller.v1.CancelUpdateRequest
-	66,  // 84: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
-	67,  // 85: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
-	70,  // 86: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
-	64,  // 87: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
-	71,  // 88: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
-	75,  // 89: dbcontroller.v1.DeploymentService.TryTransform:input_type -> dbcontroller.v1.TryTransformRequest
-	79,  // 90: dbcontroller.v1.DeploymentService.GetVersion:input_type -> dbcontroller.v1.GetVersionRequest
-	95,  // 91: dbcontroller.v1.DeploymentService.BeginRollout:input_type -> dbcontroller.v1.BeginRolloutRequest
-	96,  // 92: dbcontroller.v1.DeploymentService.GetRollout:input_type -> dbcontroller.v1.GetRolloutRequest
-	97,  // 93: dbcontroller.v1.DeploymentService.ListRollouts:input_type -> dbcontroller.v1.ListRolloutsRequest
-	99,  // 94: dbcontroller.v1.DeploymentService.ChangeRollout:input_type -> dbcontroller.v1.ChangeRolloutRequest
-	100, // 95: dbcontroller.v1.DeploymentService.ForgetRollout:input_type -> dbcontroller.v1.ForgetRolloutRequest
-	81,  // 96: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
-	83,  // 97: dbcontroller.v1.DeploymentService.DeregisterClient:input_type -> dbcontroller.v1.DeregisterClientRequest
-	85,  // 98: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
-	87,  // 99: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
-	5,   // 100: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
-	38,  // 101: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
-	40,  // 102: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
-	5,   // 103: dbcontroller.v1.DeploymentService.RemoveDeployment:output_type -> dbcontroller.v1.Deployment
-	5,   // 104: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
-	5,   // 105: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
-	5,   // 106: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
-	5,   // 107: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
-	5,   // 108: dbcontroller.v1.DeploymentService.Repair:output_type -> dbcontroller.v1.Deployment
-	5,   // 109: dbcontroller.v1.DeploymentService.DecideRestored:output_type -> dbcontroller.v1.Deployment
-	5,   // 110: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
-	5,   // 111: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
-	48,  // 112: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
-	49,  // 113: dbcontroller.v1.DeploymentService.StreamPlan:output_type -> dbcontroller.v1.PlanResponse
-	53,  // 114: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
-	5,   // 115: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
-	58,  // 116: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
-	61,  // 117: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
-	5,   // 118: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
-	5,   // 119: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
-	5,   // 120: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
-	68,  // 121: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
-	69,  // 122: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
-	65,  // 123: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
-	72,  // 124: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
-	76,  // 125: dbcontroller.v1.DeploymentService.TryTransform:output_type -> dbcontroller.v1.TryTransformResponse
-	80,  // 126: dbcontroller.v1.DeploymentService.GetVersion:output_type -> dbcontroller.v1.Version
-	90,  // 127: dbcontroller.v1.DeploymentService.BeginRollout:output_type -> dbcontroller.v1.Rollout
-	90,  // 128: dbcontroller.v1.DeploymentService.GetRollout:output_type -> dbcontroller.v1.Rollout
-	98,  // 129: dbcontroller.v1.DeploymentService.ListRollouts:output_type -> dbcontroller.v1.ListRolloutsResponse
-	90,  // 130: dbcontroller.v1.DeploymentService.ChangeRollout:output_type -> dbcontroller.v1.Rollout
-	90,  // 131: dbcontroller.v1.DeploymentService.ForgetRollout:output_type -> dbcontroller.v1.Rollout
-	82,  // 132: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
-	84,  // 133: dbcontroller.v1.DeploymentService.DeregisterClient:output_type -> dbcontroller.v1.DeregisterClientResponse
-	86,  // 134: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
-	88,  // 135: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
-	100, // [100:136] is the sub-list for method output_type
-	64,  // [64:100] is the sub-list for method input_type
-	64,  // [64:64] is the sub-list for extension type_name
-	64,  // [64:64] is the sub-list for extension extendee
-	0,   // [0:64] is the sub-list for field type_name
+	36,  // 28: dbcontroller.v1.Server.usage:type_name -> dbcontroller.v1.VersionUsage
+	35,  // 29: dbcontroller.v1.Server.copies:type_name -> dbcontroller.v1.RegionCopies
+	5,   // 30: dbcontroller.v1.ListDeploymentsResponse.deployments:type_name -> dbcontroller.v1.Deployment
+	103, // 31: dbcontroller.v1.ListDeploymentsResponse.unreadable:type_name -> dbcontroller.v1.ListDeploymentsResponse.Unreadable
+	5,   // 32: dbcontroller.v1.CreateDeploymentResponse.deployment:type_name -> dbcontroller.v1.Deployment
+	25,  // 33: dbcontroller.v1.BeginUpgradeRequest.policy:type_name -> dbcontroller.v1.SwitchPolicy
+	52,  // 34: dbcontroller.v1.PlanReport.checks:type_name -> dbcontroller.v1.PlanCheck
+	51,  // 35: dbcontroller.v1.PlanResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	49,  // 36: dbcontroller.v1.PlanResponse.report:type_name -> dbcontroller.v1.PlanReport
+	1,   // 37: dbcontroller.v1.PlanCheck.verdict:type_name -> dbcontroller.v1.PlanCheck.Verdict
+	55,  // 38: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
+	51,  // 39: dbcontroller.v1.RehearseResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	56,  // 40: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
+	104, // 41: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
+	60,  // 42: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
+	51,  // 43: dbcontroller.v1.EstimateLossResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	105, // 44: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
+	70,  // 45: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
+	74,  // 46: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
+	75,  // 47: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
+	51,  // 48: dbcontroller.v1.VerifyResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	78,  // 49: dbcontroller.v1.TryTransformResponse.was:type_name -> dbcontroller.v1.TriedRecord
+	78,  // 50: dbcontroller.v1.TryTransformResponse.there:type_name -> dbcontroller.v1.TriedRecord
+	78,  // 51: dbcontroller.v1.TryTransformResponse.back:type_name -> dbcontroller.v1.TriedRecord
+	79,  // 52: dbcontroller.v1.TryTransformResponse.differences:type_name -> dbcontroller.v1.TriedDifference
+	89,  // 53: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
+	2,   // 54: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
+	90,  // 55: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
+	92,  // 56: dbcontroller.v1.Rollout.policy:type_name -> dbcontroller.v1.RolloutPolicy
+	93,  // 57: dbcontroller.v1.Rollout.waves:type_name -> dbcontroller.v1.RolloutWave
+	3,   // 58: dbcontroller.v1.Rollout.state:type_name -> dbcontroller.v1.Rollout.State
+	95,  // 59: dbcontroller.v1.Rollout.history:type_name -> dbcontroller.v1.RolloutEvent
+	94,  // 60: dbcontroller.v1.RolloutWave.deployments:type_name -> dbcontroller.v1.RolloutDeployment
+	93,  // 61: dbcontroller.v1.BeginRolloutRequest.waves:type_name -> dbcontroller.v1.RolloutWave
+	92,  // 62: dbcontroller.v1.BeginRolloutRequest.policy:type_name -> dbcontroller.v1.RolloutPolicy
+	91,  // 63: dbcontroller.v1.ListRolloutsResponse.rollouts:type_name -> dbcontroller.v1.Rollout
+	4,   // 64: dbcontroller.v1.ChangeRolloutRequest.verb:type_name -> dbcontroller.v1.ChangeRolloutRequest.Verb
+	37,  // 65: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
+	38,  // 66: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
+	40,  // 67: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
+	42,  // 68: dbcontroller.v1.DeploymentService.RemoveDeployment:input_type -> dbcontroller.v1.RemoveDeploymentRequest
+	43,  // 69: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
+	44,  // 70: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
+	45,  // 71: dbcontroller.v1.DeploymentService.Switch:input_type -> dbcontroller.v1.SwitchRequest
+	15,  // 72: dbcontroller.v1.DeploymentService.AcceptBreaches:input_type -> dbcontroller.v1.AcceptBreachesRequest
+	14,  // 73: dbcontroller.v1.DeploymentService.Repair:input_type -> dbcontroller.v1.RepairRequest
+	13,  // 74: dbcontroller.v1.DeploymentService.DecideRestored:input_type -> dbcontroller.v1.DecideRestoredRequest
+	46,  // 75: dbcontroller.v1.DeploymentService.SetPolicy:input_type -> dbcontroller.v1.SetPolicyRequest
+	47,  // 76: dbcontroller.v1.DeploymentService.SetPace:input_type -> dbcontroller.v1.SetPaceRequest
+	48,  // 77: dbcontroller.v1.DeploymentService.Plan:input_type -> dbcontroller.v1.PlanRequest
+	48,  // 78: dbcontroller.v1.DeploymentService.StreamPlan:input_type -> dbcontroller.v1.PlanRequest
+	53,  // 79: dbcontroller.v1.DeploymentService.Rehearse:input_type -> dbcontroller.v1.RehearseRequest
+	57,  // 80: dbcontroller.v1.DeploymentService.Complete:input_type -> dbcontroller.v1.CompleteRequest
+	58,  // 81: dbcontroller.v1.DeploymentService.EstimateLoss:input_type -> dbcontroller.v1.EstimateLossRequest
+	61,  // 82: dbcontroller.v1.DeploymentService.ListUpdates:input_type -> dbcontroller.v1.ListUpdatesRequest
+	63,  // 83: dbcontroller.v1.DeploymentService.BeginUpdate:input_type -> dbcontroller.v1.BeginUpdateRequest
+	64,  // 84: dbcontroller.v1.DeploymentService.CancelUpdate:input_type -> dbcontroller.v1.CancelUpdateRequest
+	67,  // 85: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
+	68,  // 86: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
+	71,  // 87: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
+	65,  // 88: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
+	72,  // 89: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
+	76,  // 90: dbcontroller.v1.DeploymentService.TryTransform:input_type -> dbcontroller.v1.TryTransformRequest
+	80,  // 91: dbcontroller.v1.DeploymentService.GetVersion:input_type -> dbcontroller.v1.GetVersionRequest
+	96,  // 92: dbcontroller.v1.DeploymentService.BeginRollout:input_type -> dbcontroller.v1.BeginRolloutRequest
+	97,  // 93: dbcontroller.v1.DeploymentService.GetRollout:input_type -> dbcontroller.v1.GetRolloutRequest
+	98,  // 94: dbcontroller.v1.DeploymentService.ListRollouts:input_type -> dbcontroller.v1.ListRolloutsRequest
+	100, // 95: dbcontroller.v1.DeploymentService.ChangeRollout:input_type -> dbcontroller.v1.ChangeRolloutRequest
+	101, // 96: dbcontroller.v1.DeploymentService.ForgetRollout:input_type -> dbcontroller.v1.ForgetRolloutRequest
+	82,  // 97: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
+	84,  // 98: dbcontroller.v1.DeploymentService.DeregisterClient:input_type -> dbcontroller.v1.DeregisterClientRequest
+	86,  // 99: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
+	88,  // 100: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
+	5,   // 101: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
+	39,  // 102: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
+	41,  // 103: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
+	5,   // 104: dbcontroller.v1.DeploymentService.RemoveDeployment:output_type -> dbcontroller.v1.Deployment
+	5,   // 105: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
+	5,   // 106: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
+	5,   // 107: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
+	5,   // 108: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
+	5,   // 109: dbcontroller.v1.DeploymentService.Repair:output_type -> dbcontroller.v1.Deployment
+	5,   // 110: dbcontroller.v1.DeploymentService.DecideRestored:output_type -> dbcontroller.v1.Deployment
+	5,   // 111: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
+	5,   // 112: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
+	49,  // 113: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
+	50,  // 114: dbcontroller.v1.DeploymentService.StreamPlan:output_type -> dbcontroller.v1.PlanResponse
+	54,  // 115: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
+	5,   // 116: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
+	59,  // 117: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
+	62,  // 118: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
+	5,   // 119: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
+	5,   // 120: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
+	5,   // 121: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
+	69,  // 122: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
+	70,  // 123: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
+	66,  // 124: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
+	73,  // 125: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
+	77,  // 126: dbcontroller.v1.DeploymentService.TryTransform:output_type -> dbcontroller.v1.TryTransformResponse
+	81,  // 127: dbcontroller.v1.DeploymentService.GetVersion:output_type -> dbcontroller.v1.Version
+	91,  // 128: dbcontroller.v1.DeploymentService.BeginRollout:output_type -> dbcontroller.v1.Rollout
+	91,  // 129: dbcontroller.v1.DeploymentService.GetRollout:output_type -> dbcontroller.v1.Rollout
+	99,  // 130: dbcontroller.v1.DeploymentService.ListRollouts:output_type -> dbcontroller.v1.ListRolloutsResponse
+	91,  // 131: dbcontroller.v1.DeploymentService.ChangeRollout:output_type -> dbcontroller.v1.Rollout
+	91,  // 132: dbcontroller.v1.DeploymentService.ForgetRollout:output_type -> dbcontroller.v1.Rollout
+	83,  // 133: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
+	85,  // 134: dbcontroller.v1.DeploymentService.DeregisterClient:output_type -> dbcontroller.v1.DeregisterClientResponse
+	87,  // 135: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
+	89,  // 136: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
+	101, // [101:137] is the sub-list for method output_type
+	65,  // [65:101] is the sub-list for method input_type
+	65,  // [65:65] is the sub-list for extension type_name
+	65,  // [65:65] is the sub-list for extension extendee
+	0,   // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_dbcontroller_v1_deployment_proto_init() }
@@ -9110,20 +9223,20 @@ func file_dbcontroller_v1_deployment_proto_init() {
 	file_dbcontroller_v1_deployment_proto_msgTypes[12].OneofWrappers = []any{}
 	file_dbcontroller_v1_deployment_proto_msgTypes[27].OneofWrappers = []any{}
 	file_dbcontroller_v1_deployment_proto_msgTypes[28].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[40].OneofWrappers = []any{}
 	file_dbcontroller_v1_deployment_proto_msgTypes[41].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[43].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[45].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[51].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[59].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[86].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[42].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[44].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[46].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[52].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[60].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[87].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dbcontroller_v1_deployment_proto_rawDesc), len(file_dbcontroller_v1_deployment_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   100,
+			NumMessages:   101,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -87,6 +87,8 @@ const (
 	// Warnings and WarningBytes bound the security warnings that a process announces.
 	Warnings     = 8
 	WarningBytes = 300
+	// Copies bounds the states of copies of other regions' records that a server announces.
+	Copies = 256
 	// Hooks is the maximum number of hooks in a configuration.
 	Hooks = 16
 	// Fixtures is the maximum number of initial records of a version, which one transaction

@@ -109,5 +109,11 @@ export function concerns(d, whole) {
   if (num(d.progress?.lateDeletes)) warn.push(`${count(d.progress.lateDeletes)} late deletes passed a validator fence; the reverse sync undoes them`);
   for (const w of d.warnings || []) warn.push('Insecure: ' + w);
   for (const s of d.servers || []) for (const w of s.warnings || []) warn.push(`Insecure: server ${s.id}: ${w}`);
+  for (const s of d.servers || []) for (const c of s.copies || []) {
+    const what = `Copies of ${c.kind} of region ${c.region} in ${c.version}`;
+    if (!c.whole) warn.push(`${what} are incomplete` + (c.problem ? ': ' + c.problem : ''));
+    else if (c.away) warn.push(`${what} may be outdated since ${c.away}` + (c.problem ? ': ' + c.problem : ''));
+    if (c.both) bad.push(`${what}: ${c.both} names are owned here as well`);
+  }
   return [...bad.map((text) => ({ level: 'bad', text })), ...warn.map((text) => ({ level: 'warn', text }))];
 }

@@ -70,9 +70,18 @@ func Of(s deployment.State, asked Process) *pb.Deployment {
 			Id: state.ID, Protocol: int32(state.Protocol), Versions: state.Versions, ActiveVersion: active,
 			Client: state.Client, Held: int32(state.Held), RestartMillis: clamp(state.RestartMillis),
 			Acked: holdsFor(state, s.Record.Upgrade), Since: state.Since, Usage: usageStatus(state), Warnings: state.Warnings,
+			Copies: copiesStatus(state),
 		})
 	}
 	return d
+}
+
+// copiesStatus returns what a server reports about its copies of other regions' records.
+func copiesStatus(state upgradestate.ServerState) (all []*pb.RegionCopies) {
+	for _, c := range state.Copies {
+		all = append(all, &pb.RegionCopies{Version: c.Version, Kind: c.Kind, Region: c.Region, Whole: c.Whole, Away: c.Away, Problem: c.Problem, Both: int32(c.Both)})
+	}
+	return all
 }
 
 // holdsFor reports whether a server acknowledged the hold of the current attempt.

@@ -187,6 +187,11 @@ func summary(d *dbv1.Deployment) []labelled {
 			add("INSECURE", "server %s: %s", s.GetId(), w)
 		}
 	}
+	for _, s := range d.GetServers() {
+		for _, c := range s.GetCopies() {
+			add("copies", "%s", copiesOf(c))
+		}
+	}
 	if line := d.GetRestored(); line != "" {
 		add("RESTORED", "it waits for %s", line)
 	}
@@ -222,6 +227,26 @@ func summary(d *dbv1.Deployment) []labelled {
 		add("controllers", "%s", strings.Join(d.GetControllers(), " "))
 	}
 	return out
+}
+
+// copiesOf describes the copies of another region's records.
+func copiesOf(c *dbv1.RegionCopies) string {
+	text := fmt.Sprintf("%s of region %s in %s: ", c.GetKind(), c.GetRegion(), c.GetVersion())
+	switch {
+	case c.GetAway() == "" && c.GetWhole():
+		text += "up to date"
+	case !c.GetWhole():
+		text += "incomplete, records are missing"
+	default:
+		text += "perhaps outdated since " + terminal.Time(c.GetAway()) + " UTC"
+	}
+	if c.GetProblem() != "" {
+		text += ": " + c.GetProblem()
+	}
+	if c.GetBoth() > 0 {
+		text += fmt.Sprintf("; OWNED TWICE: %d", c.GetBoth())
+	}
+	return text
 }
 
 func phaseOf(u *dbv1.UpgradeState) string {

@@ -21,6 +21,7 @@ import (
 	bbsv2 "dbcontroller.dev/gen/bbs/v2"
 	secretsv2 "dbcontroller.dev/gen/secrets/v2"
 	"dbcontroller.dev/internal/access"
+	serverapp "dbcontroller.dev/internal/program/server/app"
 	"dbcontroller.dev/resource"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/vrunner"
@@ -120,7 +121,7 @@ func TestStack(t *testing.T) {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, version, len(stores)) })
 	}
 	for version, controllers := range map[string]int{"v1": 0, "v2": 1} {
-		stack := s.stack(version, views)
+		stack := s.stack(version, views, serverapp.Regions{})
 		if len(stack.Controllers) != controllers {
 			t.Errorf("%s has %d controllers, want %d", version, len(stack.Controllers), controllers)
 		}

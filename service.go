@@ -13,6 +13,7 @@ import (
 
 	"dbcontroller.dev/internal/engine/sink"
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/resource/region"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/adapt"
 	"dbcontroller.dev/vrunner"
@@ -93,6 +94,10 @@ type Version struct {
 	// a resource.Table. An index of this version follows the version's data. Searches of the previous
 	// version over this data use it for all fields that a lens carries unchanged.
 	Search map[string]Searched
+	// Regions declares the kinds whose records have an owning region, in every version that has the
+	// kind. Servers keep read-only copies of the other regions' records, if the configuration has the
+	// section regions. Nil: the version has no copies.
+	Regions map[string]region.Kind
 	// Controllers returns the version's background work, which runs while the version is active.
 	// Nil: none.
 	Controllers func(data Store) []vrunner.Controller
@@ -162,6 +167,9 @@ func (s Service) check() error {
 	if err := s.checkKinds(); err != nil {
 		return err
 	}
+	if err := s.checkRegions(); err != nil {
+		return err
+	}
 	// front panics if this fails.
 	if s.REST != nil {
 		if _, err := s.REST(s.apis(), http.NotFoundHandler()); err != nil {
@@ -185,6 +193,12 @@ func (s Service) register(r *transform.Registry) error {
 		var kinds []record.KindSpec
 		for _, k := range v.Kinds {
 			kinds = append(kinds, record.KindSpec{Name: k, Indexed: v.Indexes[k]})
+		}
+		// Copies belong to a namespace, and no sync moves them.
+		if local := v.copies(); len(local) > 0 {
+			if err := r.DeclareLocal(v.Name, local...); err != nil {
+				return err
+			}
 		}
 		// Kinds without a transformer are unknown to the registry unless they are declared here.
 		if len(kinds) > 0 {

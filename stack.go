@@ -12,6 +12,7 @@ import (
 	"dbcontroller.dev/apiversion"
 	serverapp "dbcontroller.dev/internal/program/server/app"
 	"dbcontroller.dev/resource"
+	"dbcontroller.dev/resource/region"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/transform/adapt"
 	"dbcontroller.dev/vrunner"
@@ -27,12 +28,15 @@ func (s Service) Server() serverapp.Service {
 		}
 	}
 	// The server reads lists by these fields only. The controller builds their indexes.
-	out.Indexes = map[string]map[string][]string{}
+	out.Indexes, out.Copied = map[string]map[string][]string{}, map[string]map[string]serverapp.Copied{}
 	out.Engine, out.Search = s.Search, map[string]map[string]serverapp.Searched{}
 	for _, v := range s.Versions {
 		out.Versions = append(out.Versions, v.Name)
 		out.Indexes[v.Name] = v.Indexes
 		out.Search[v.Name] = v.searched()
+		if copied, err := v.copied(); err == nil { // check has reported the error
+			out.Copied[v.Name] = copied
+		}
 	}
 	if r := transform.NewRegistry(s.Name); s.register(r) == nil { // the controller reports this error
 		out.Kinds = map[string][]string{}
@@ -73,7 +77,7 @@ func (s Service) front(next http.Handler) http.Handler {
 }
 
 // stack builds the handler, fixtures and background work of a version for the time it is active.
-func (s Service) stack(active string, views map[string]*vrunner.View, opts ...connect.HandlerOption) vrunner.Stack {
+func (s Service) stack(active string, views map[string]*vrunner.View, here serverapp.Regions, opts ...connect.HandlerOption) vrunner.Stack {
 	// A version without a database has no view, and nothing may be mounted over it.
 	stores := map[string]Store{}
 	for _, v := range s.Versions {
@@ -85,7 +89,7 @@ func (s Service) stack(active string, views map[string]*vrunner.View, opts ...co
 	reads := apiversion.Readers(s.apis()...)
 	streams := s.streams()
 	out := vrunner.Stack{
-		Handler: s.handlers(active, stores, opts),
+		Handler: region.Handler(s.handlers(active, s.regional(stores, here), opts)),
 		Write:   func(r *http.Request) bool { return !reads(r.URL.Path) },
 		Stream:  func(r *http.Request) bool { return streams[r.URL.Path] },
 	}
@@ -93,7 +97,7 @@ func (s Service) stack(active string, views map[string]*vrunner.View, opts ...co
 		if v.Name == active {
 			out.Fixtures = v.Fixtures
 			if v.Controllers != nil {
-				out.Controllers = v.Controllers(stores[active])
+				out.Controllers = v.Controllers(stores[active]) // owned records only: copies are not theirs
 			}
 		}
 	}

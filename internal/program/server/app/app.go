@@ -55,7 +55,8 @@ type Service struct {
 	Versions []string
 	APIs     []protoreflect.ServiceDescriptor // of all versions
 	// Stack builds the handlers and background work of a version. It passes opts to each handler.
-	Stack func(version string, views map[string]*vrunner.View, opts ...connect.HandlerOption) vrunner.Stack
+	// here is empty without copies of other regions' records.
+	Stack func(version string, views map[string]*vrunner.View, here Regions, opts ...connect.HandlerOption) vrunner.Stack
 	// Kinds lists the kinds of each version. A version without an entry may have any kinds.
 	Kinds map[string][]string
 	// Indexes lists the indexed fields by version and kind.
@@ -63,10 +64,14 @@ type Service struct {
 	// Search lists what is searchable, by version and kind. Engine opens the indexes; nil: none.
 	Search map[string]map[string]Searched
 	Engine sink.Engine
+	// Copied lists what is copied from other regions, by version and kind.
+	Copied map[string]map[string]Copied
 	// Front puts REST in front of everything that serves calls. nil: nothing.
 	Front func(next http.Handler) http.Handler
 	// Watches mounts handlers in front of the runner, which outlive a flip. nil mounts none.
 	Watches func(mux *http.ServeMux, r *vrunner.Runner, opts ...connect.HandlerOption)
+
+	here Regions // set by New
 }
 
 // Options are settings of the command line, beyond the configuration.
@@ -122,6 +127,9 @@ func New(cfg config.Config, service Service, opts Options, log *zap.Logger) (*Ap
 		return nil, err
 	}
 	if err = a.checkSearch(); err != nil {
+		return nil, err
+	}
+	if a.service.here, err = a.regions(); err != nil {
 		return nil, err
 	}
 	if a.lock, err = lock.New(a.cfg.Access, opts.Insecure, a.log); err != nil {
@@ -222,15 +230,20 @@ func (a *App) run(ctx context.Context, store coord.Store, warnings []string, ser
 	presence := deployment.NewPresence(deployments)
 	search := a.newSearch(set, deployments)
 	a.search.Store(search)
+	copies, err := a.newCopies(store, set, deployments)
+	if err != nil {
+		return err
+	}
+	defer copies.close()
 	var prepares func() map[string]string
-	if search != nil {
-		prepares = search.prepares
+	if search != nil || copies != nil {
+		prepares = func() map[string]string { return both(search.prepares(), copies.prepares()) }
 	}
 	runner := vrunner.New(struct {
 		*deployment.Store
 		*deployment.Presence
 	}{deployments, presence}, a.reached(set, deployments, search), a.service.starting(a.start), vrunner.Config{ID: a.opts.ID, Lead: a.lead(store, deployments),
-		Usage: a.usage.Totals, Keys: set.KeysHere, Prepares: prepares, Warnings: func() []string { return warnings }}, zaplog.New(a.log))
+		Usage: a.usage.Totals, Keys: set.KeysHere, Prepares: prepares, Copies: copies.reporter(), Forward: copies.forwarder(), Warnings: func() []string { return warnings }}, zaplog.New(a.log))
 	isReady := func() error { return ready(runner, deployments, set) }
 	a.runner.Store(runner)
 	a.ready.Store(&isReady)
@@ -246,6 +259,9 @@ func (a *App) run(ctx context.Context, store coord.Store, warnings []string, ser
 	if search != nil {
 		g.Go(func() error { return search.run(work, deployments) })
 	}
+	if copies != nil {
+		g.Go(func() error { return copies.run(work) })
+	}
 	g.Go(func() error {
 		defer halt()
 		serving, stop := context.WithCancel(ctx)
@@ -256,7 +272,7 @@ func (a *App) run(ctx context.Context, store coord.Store, warnings []string, ser
 		defer context.AfterFunc(serving, runner.EndStreams)()
 		return serve(serving, a.handler(runner))
 	})
-	err := g.Wait()
+	err = g.Wait()
 	switch {
 	case errors.Is(err, context.Canceled):
 		return nil // the ordinary end
@@ -295,7 +311,7 @@ var bounded = connect.WithHandlerOptions(connect.WithReadMaxBytes(limits.ServerR
 // Bounded returns the stack of a version. Its responses carry VersionHeader, and its handlers limit
 // the size of requests.
 func (svc Service) Bounded(version string, views map[string]*vrunner.View) vrunner.Stack {
-	s := svc.Stack(version, views, bounded)
+	s := svc.Stack(version, views, svc.here, bounded)
 	inner := s.Handler
 	if inner == nil {
 		return s // background work only

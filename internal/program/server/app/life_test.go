@@ -61,7 +61,7 @@ dbs:
 	if err != nil {
 		t.Fatal(err)
 	}
-	stack := func(version string, _ map[string]*vrunner.View, _ ...connect.HandlerOption) vrunner.Stack {
+	stack := func(version string, _ map[string]*vrunner.View, _ app.Regions, _ ...connect.HandlerOption) vrunner.Stack {
 		mux := http.NewServeMux()
 		mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, version) })
 		mux.HandleFunc("/slow", func(w http.ResponseWriter, _ *http.Request) {

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -40,10 +38,7 @@ type search struct {
 	engine  sink.Engine
 	indexes map[string]*searchIndex // by version of a namespace
 
-	mu      sync.Mutex
-	upgrade string // the upgrade that waits for servers
-	target  string
-	readyAt time.Time // when everything else was ready for it; zero: it is not
+	upgrades waiting
 }
 
 // newSearch returns the indexes of a configuration, or nil if there are none.
@@ -70,7 +65,7 @@ func (a *App) newSearch(set *databases.Set, deployments *deployment.Store) *sear
 		}
 		ns := set.Database(db.Version)
 		x.follow = follow
-		x.source = &searchSource{version: db.Version, kinds: kinds, db: ns, watcher: ns.Watcher(deployments), deployments: deployments}
+		x.source = &searchSource{places: places{version: db.Version, deployments: deployments}, kinds: kinds, db: ns, watcher: ns.Watcher(deployments)}
 		s.indexes[db.Version] = x
 	}
 	return s
@@ -128,7 +123,7 @@ func (s *search) run(ctx context.Context, deployments *deployment.Store) error {
 		}
 	}()
 	for d := range deployments.Watch(ctx) {
-		s.note(d)
+		s.upgrades.note(d)
 		for version, x := range s.indexes {
 			id := collectionsOf(d, version, x.source.kinds)
 			if w := work[version]; w != nil && w.id == id {
@@ -170,32 +165,15 @@ func (s *search) drop(d upgradestate.Deployment, version, folder string) {
 	s.log.Info("search index of a retired version is deleted", zap.String("version", version))
 }
 
-// note remembers since when an upgrade waits for servers only, as far as this server can see.
-func (s *search) note(d upgradestate.Deployment) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if d.Upgrade == nil {
-		s.upgrade, s.target, s.readyAt = "", "", time.Time{}
-		return
-	}
-	if s.upgrade != d.Upgrade.ID {
-		s.upgrade, s.target, s.readyAt = d.Upgrade.ID, d.Upgrade.TargetVersion, time.Time{}
-	}
-	if s.readyAt.IsZero() && upgradestate.AllReady(d) {
-		s.readyAt = time.Now()
-	}
-}
-
 // prepares returns the versions whose indexes are not up to date, for the announcement of this
-// server. It leaves out the target of an upgrade that has waited long enough.
+// server. It leaves out the target of an upgrade that has waited long enough. A nil search has none.
 func (s *search) prepares() map[string]string {
-	s.mu.Lock()
-	target, readyAt := s.target, s.readyAt
-	s.mu.Unlock()
+	if s == nil {
+		return nil
+	}
 	out := map[string]string{}
 	for version, x := range s.indexes {
-		waited := version == target && !readyAt.IsZero() && time.Since(readyAt) >= s.cfg.Wait
-		if !x.upToDate() && !waited {
+		if !x.upToDate() && !s.upgrades.waited(version, s.cfg.Wait) {
 			out[version] = "search index"
 		}
 	}

@@ -2,17 +2,11 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
-	"time"
 
-	"github.com/cenkalti/backoff/v4"
-
-	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/engine/sink"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/upgradestate"
@@ -20,19 +14,13 @@ import (
 
 // searchSource reads a version's namespace for its index, under the names of the Deployment.
 type searchSource struct {
-	version     string
-	kinds       []string
-	db          record.Reader
-	watcher     record.Watcher
-	deployments *deployment.Store
-	latest      atomic.Pointer[upgradestate.Deployment]
+	places
+	kinds   []string
+	db      record.Reader
+	watcher record.Watcher
 }
 
 var _ sink.Source = (*searchSource)(nil)
-
-// fencedFor bounds the time that a read waits for the Deployment to name collections that it can
-// read. A switch moves them several times within a second.
-const fencedFor = 15 * time.Second
 
 // collectionsOf identifies the collections of kinds in a version. It is empty until all are there.
 func collectionsOf(d upgradestate.Deployment, version string, kinds []string) string {
@@ -89,7 +77,7 @@ func (s *searchSource) Watch(ctx context.Context, from record.Position) (record.
 
 // Scan reads a page of a kind.
 func (s *searchSource) Scan(ctx context.Context, kind string, from record.Cursor, limit int, notBefore record.Version) (page record.Page, err error) {
-	err = s.read(ctx, []string{kind}, func(toks record.Tokens) (err error) {
+	err = s.use(ctx, []string{kind}, func(toks record.Tokens) (err error) {
 		page, err = s.db.Scan(ctx, record.ScanRequest{Token: toks[kind], Range: record.Range{From: from}, Limit: limit, NotBefore: notBefore})
 		return err
 	})
@@ -102,63 +90,9 @@ func (s *searchSource) Read(ctx context.Context, sels []record.Selector, notBefo
 	for _, sel := range sels {
 		kinds[sel.Kind] = true
 	}
-	err = s.read(ctx, slices.Collect(maps.Keys(kinds)), func(toks record.Tokens) (err error) {
+	err = s.use(ctx, slices.Collect(maps.Keys(kinds)), func(toks record.Tokens) (err error) {
 		snap, err = s.db.Read(ctx, record.ReadRequest{Tokens: toks, Select: sels, NotBefore: notBefore, Bytes: bytes})
 		return err
 	})
 	return snap, err
-}
-
-// read calls do with the names that the kinds have or get next. If none of them works, it asks for
-// the Deployment again.
-func (s *searchSource) read(ctx context.Context, kinds []string, do func(record.Tokens) error) error {
-	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(5*time.Millisecond), backoff.WithMaxInterval(200*time.Millisecond), backoff.WithMaxElapsedTime(fencedFor))
-	for {
-		err := fmt.Errorf("%s: %w", s.version, record.ErrFenced)
-		for _, toks := range s.places(kinds) {
-			if err = do(toks); !errors.Is(err, record.ErrFenced) {
-				return err
-			}
-		}
-		wait := retry.NextBackOff()
-		if wait == backoff.Stop {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait):
-		}
-		d, err := s.deployments.Get(ctx)
-		if err != nil {
-			return err
-		}
-		s.latest.Store(&d)
-	}
-}
-
-// places returns the tokens of kinds for each attempt, the present names first. A kind with fewer
-// names than others keeps its last one.
-func (s *searchSource) places(kinds []string) (tries []record.Tokens) {
-	d := s.latest.Load()
-	if d == nil {
-		return nil
-	}
-	all := upgradestate.EnginePlaces(*d, s.version)
-	most := 0
-	for _, kind := range kinds {
-		if len(all[kind]) == 0 {
-			return nil
-		}
-		most = max(most, len(all[kind]))
-	}
-	for n := range most {
-		toks := record.Tokens{}
-		for _, kind := range kinds {
-			p := all[kind][min(n, len(all[kind])-1)]
-			toks[kind] = record.Token{Kind: p.Kind, Name: p.Name, ID: p.ID, Fixed: p.Fixed}
-		}
-		tries = append(tries, toks)
-	}
-	return tries
 }

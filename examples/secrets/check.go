@@ -26,6 +26,9 @@ const (
 // filters.
 var labelKey = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`)
 
+// homeForm is the form of the name of a region, as the configuration has it.
+var homeForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
 // Name patterns of secrets in each version.
 const (
 	patternV1 = "projects/{project}/secrets/{secret}"
@@ -35,12 +38,15 @@ const (
 // Fields that a record omits if they are empty. A lens cannot convert an expiry of 0, split an
 // empty owner or resolve an empty name, so it must never see them.
 var (
-	sparseV1 = []string{"expires_at", "owner", "replaces"}
-	sparseV2 = []string{"owner_team", "owner_person", "replaces"}
+	sparseV1 = []string{"expires_at", "owner", "replaces", "home"}
+	sparseV2 = []string{"owner_team", "owner_person", "replaces", "home"}
 )
 
 // checkCommon checks the fields that both versions share.
-func checkCommon(pattern string, payload []byte, labels map[string]string, replaces string) error {
+func checkCommon(pattern string, payload []byte, labels map[string]string, replaces, home string) error {
+	if home != "" && !homeForm.MatchString(home) {
+		return listing.Invalid("home", "%q is no name of a region: it must match %s", home, homeForm)
+	}
 	if len(payload) > maxPayload {
 		return listing.Invalid("payload", "has %d bytes, at most %d are allowed", len(payload), maxPayload)
 	}

@@ -25,7 +25,7 @@ type nativeV1 struct {
 
 // tableV1 returns the table of v1 secrets.
 func tableV1(store vrunner.Store) *resource.Table[*secretsv1.Secret] {
-	return resource.New(store, resource.Config[*secretsv1.Secret]{Kind: Kind, Sparse: sparseV1, Check: checkV1})
+	return resource.New(store, resource.Config[*secretsv1.Secret]{Kind: Kind, Sparse: sparseV1, Check: homed(store, checkV1)})
 }
 
 // NativeV1 returns the v1 API over v1 data, and its mount path.
@@ -48,7 +48,7 @@ func checkV1(_ context.Context, s, _ *secretsv1.Secret) error {
 			}
 		}
 	}
-	return checkCommon(patternV1, s.Payload, s.Labels, s.Replaces)
+	return checkCommon(patternV1, s.Payload, s.Labels, s.Replaces, s.Home)
 }
 
 func (n nativeV1) SetPayload(ctx context.Context, req *connect.Request[secretsv1.SetPayloadRequest]) (*connect.Response[secretsv1.SetPayloadResponse], error) {

@@ -23,7 +23,7 @@ type nativeV2 struct {
 
 // tableV2 returns the table of v2 secrets.
 func tableV2(store vrunner.Store) *resource.Table[*secretsv2.Secret] {
-	return resource.New(store, resource.Config[*secretsv2.Secret]{Kind: Kind, Sparse: sparseV2, Check: checkV2})
+	return resource.New(store, resource.Config[*secretsv2.Secret]{Kind: Kind, Sparse: sparseV2, Check: homed(store, checkV2)})
 }
 
 // NativeV2 returns the v2 API over v2 data, and its mount path.
@@ -49,7 +49,7 @@ func checkV2(_ context.Context, s, _ *secretsv2.Secret) error {
 	if s.RotationDays < 0 || s.RotationDays > maxRotation {
 		return listing.Invalid("rotation_days", "is %d, must be 0 to %d", s.RotationDays, maxRotation)
 	}
-	if err := checkCommon(patternV2, s.Payload, s.Labels, s.Replaces); err != nil {
+	if err := checkCommon(patternV2, s.Payload, s.Labels, s.Replaces, s.Home); err != nil {
 		return err
 	}
 	// v1 shows the secret with a name of its own region, which it could not do for another one.

@@ -49,10 +49,6 @@ func (w *walk) apply(ctx context.Context, batch []Event) error {
 	for _, ev := range batch {
 		switch ev.Type {
 		case vrunner.EventPut:
-			// A server of an older build sends copies, too.
-			if owner := w.f.cfg.Owner(ev.Name, ev.Doc); owner != "" && owner != w.f.cfg.Region {
-				continue
-			}
 			if w.level || ev.Name <= w.last {
 				set(ev.Name, ev.Doc)
 				continue

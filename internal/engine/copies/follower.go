@@ -52,8 +52,6 @@ type Config struct {
 	Region string // that owns them
 	Source Source
 	Space  Space
-	// Owner returns the region that a record names as its owner, or "".
-	Owner func(name string, doc bson.Raw) string
 	// Field is true if the owner is a field, so that two regions could create one name.
 	Field bool
 	Log   *slog.Logger

@@ -177,7 +177,7 @@ func (v *copiedVersion) start(ctx context.Context, c *regionCopies) (stop func()
 		for _, o := range c.cfg.Others {
 			source := copies.NewOwner(c.others[o.Name].client, o.Endpoint, k.Method, k.Read)
 			all = append(all, follower{kind, o.Name, copies.New(copies.Config{Kind: kind, Region: o.Name, Source: source, Space: v.space,
-				Owner: k.OwnerOf, Field: k.Field != "", Log: zaplog.New(c.log.With(zap.String("version", v.version)))})})
+				Field: k.Field != "", Log: zaplog.New(c.log.With(zap.String("version", v.version)))})})
 		}
 	}
 	v.set(all)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,7 +38,7 @@ func (r *region) update(id, payload string) (*secretsv1.Secret, error) {
 // secrets returns what a region lists, by small pages, as HOME:PAYLOAD by id.
 func (r *region) secrets() (map[string]string, error) {
 	all := map[string]string{}
-	req := &secretsv1.ListSecretsRequest{PageSize: 3}
+	req := &secretsv1.ListSecretsRequest{PageSize: 3} // many pages of merged lists
 	last := ""
 	for {
 		res, err := r.v1.ListSecrets(r.ctx, connect.NewRequest(req))
@@ -122,6 +124,21 @@ func moreThan(n *atomic.Int64, least int64) func() error {
 	}
 }
 
+// writers returns the number of writers of each region, each of which writes up to 50 times a second.
+// DBCONTROLLER_REGIONS=4 makes it larger.
+func writers(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("DBCONTROLLER_REGIONS")
+	if text == "" {
+		return 2
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 // TestRegions: three regions own secrets and show copies of the others'. One upgrades first, is cut
 // off and rolls back, while all write. Copies converge, nothing is lost, owned twice or overwritten.
 func TestRegions(t *testing.T) {
@@ -133,6 +150,13 @@ func TestRegions(t *testing.T) {
 	for _, name := range names {
 		for i := range 5 {
 			id := fmt.Sprintf("s%d-%s", i, name)
+			if err := w.regions[name].create(id, "first"); err != nil {
+				t.Fatal(err)
+			}
+			want[id] = name + ":first"
+		}
+		for i := range writers(t) {
+			id := fmt.Sprintf("w%d-%s", i, name)
 			if err := w.regions[name].create(id, "first"); err != nil {
 				t.Fatal(err)
 			}
@@ -172,12 +196,12 @@ func TestRegions(t *testing.T) {
 	write := func(name string) (halt func()) {
 		working, stop := context.WithCancel(ctx)
 		var wg sync.WaitGroup
-		for n := range 2 {
+		for n := range writers(t) {
 			wg.Go(func() {
 				tick := time.NewTicker(20 * time.Millisecond)
 				defer tick.Stop()
-				for i := n; working.Err() == nil; i += 2 {
-					id, payload := fmt.Sprintf("s%d-%s", 2+n, name), fmt.Sprint("write ", i)
+				for i := 0; working.Err() == nil; i++ {
+					id, payload := fmt.Sprintf("w%d-%s", n, name), fmt.Sprint("write ", i)
 					if _, err := w.regions[name].update(id, payload); err != nil {
 						t.Errorf("a write in %s: %v", name, err)
 						return
@@ -261,7 +285,7 @@ func TestRegions(t *testing.T) {
 	for _, stop := range halt {
 		stop()
 	}
-	t.Logf("%d writes in %s", writes.Load(), time.Since(begun))
+	t.Logf("%d writes in %s by %d writers", writes.Load(), time.Since(begun), len(names)*writers(t))
 	for what, args := range map[string][]string{"verify": {"verify", "--server", us.control}, "parked": {"parked", "--server", us.control}} {
 		if text, err := us.output(args...); err != nil || strings.Contains(text, "gone:bad") {
 			t.Errorf("%s: %v, %s", what, err, text)

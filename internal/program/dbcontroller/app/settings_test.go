@@ -14,6 +14,7 @@ import (
 	"dbcontroller.dev/internal/control/controller"
 	"dbcontroller.dev/internal/control/rehearsal"
 	"dbcontroller.dev/internal/engine/hooks"
+	"dbcontroller.dev/transform"
 )
 
 // TestSettingsSayWhoCanListen: what goes to other machines in plaintext reaches the
@@ -96,7 +97,7 @@ func TestHooksOfAConfiguration(t *testing.T) {
 		t.Errorf("%+v, %v", made, err)
 	}
 	cfg.Hooks[1].Command[0] = "/no/such/program"
-	err = New(cfg, nil, nil, Options{}, zap.NewNop()).Run(t.Context())
+	err = New(cfg, transform.NewRegistry("bbs.example.com"), nil, Options{}, zap.NewNop()).Run(t.Context())
 	if want := `bbs.yaml: hooks[1].command: "/no/such/program": no such file or directory: want a program that this process may run`; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}

@@ -30,11 +30,20 @@ func (r *Runner) coordinate(ctx context.Context) error {
 	return nil
 }
 
+// through is a rollout with the latest revision that its driver has read.
+type through struct {
+	name     string
+	revision int64
+}
+
 // drive drives all active rollouts, and returns when there is none any more.
 func (r *Runner) drive(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	ended := make(chan string)
+	ended := make(chan through)
 	driven := map[string]bool{}
+	// The watch may be behind: it shows a rollout as active for a while after its driver has read the
+	// end. Only a later revision needs a driver again.
+	read := map[string]int64{}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	watch := r.Rollouts.Watch(ctx)
@@ -46,16 +55,17 @@ func (r *Runner) drive(ctx context.Context) error {
 				return g.Wait()
 			}
 			all, known = now, true
-		case name := <-ended:
-			delete(driven, name)
+		case end := <-ended:
+			delete(driven, end.name)
+			read[end.name] = end.revision
 		}
 		for _, ro := range all {
-			if rollout.Active(ro) && !driven[ro.Name] {
+			if rollout.Active(ro) && !driven[ro.Name] && ro.Revision > read[ro.Name] {
 				driven[ro.Name] = true
 				g.Go(func() error {
-					r.driveOne(ctx, ro.Name)
+					last := r.driveOne(ctx, ro)
 					select {
-					case ended <- ro.Name:
+					case ended <- through{ro.Name, last}:
 					case <-ctx.Done():
 					}
 					return nil
@@ -71,25 +81,32 @@ func (r *Runner) drive(ctx context.Context) error {
 // anew after a longer one.
 const away = 15 * time.Second
 
-// driveOne advances one rollout until it needs no driver.
-func (r *Runner) driveOne(ctx context.Context, name string) {
-	driver, last := rand.Text(), time.Now()
+// driveOne advances one rollout until it needs no driver. It returns the latest revision that it has
+// read, at least the one of first.
+func (r *Runner) driveOne(ctx context.Context, first rollout.Rollout) (last int64) {
+	ctx, leave := context.WithCancel(ctx)
+	defer leave() // otherwise the watch would go on with the context of all drivers
+	driver, looked := rand.Text(), time.Now()
+	name, last := first.Name, first.Revision
 	watch := r.Rollouts.Watch(ctx)
 	for {
 		ro, err := r.Rollouts.Get(ctx, name)
+		if err == nil {
+			last = max(last, ro.Revision)
+		}
 		switch {
 		case ctx.Err() != nil, errors.Is(err, deployment.ErrNoRollout), err == nil && !rollout.Active(ro):
-			return
+			return last
 		case err != nil:
 			r.Log.Info("cannot read a rollout", zap.String("rollout", name), zap.Error(err))
 		default:
 			// The process may have been suspended, and a gate may have been broken meanwhile.
-			if time.Since(last) > away {
+			if time.Since(looked) > away {
 				driver = rand.Text()
 			}
 			var moved bool
 			ro, moved = r.advance(ctx, ro, driver)
-			last = time.Now()
+			looked = time.Now()
 			if moved {
 				continue
 			}

@@ -70,7 +70,8 @@ func (r *Rollout) upgrade(s Seen) {
 		case untouched:
 			waits = append(waits, item.Name+": "+cmp.Or(item.Detail, "its upgrade"))
 		case running:
-			waits = append(waits, item.Name+": its upgrade") // what kept it from beginning is over
+			// What kept it from beginning is over.
+			waits = append(waits, item.Name+": "+d.pending("its upgrade"))
 		case switched:
 			item.Result, item.Detail = Upgraded, ""
 		case ended:
@@ -224,7 +225,7 @@ func (r *Rollout) giveBack(w, i int, s Seen) string {
 		r.order(w, i, Back, s)
 		return "its rollback"
 	default:
-		return cmp.Or(item.Detail, "its rollback")
+		return cmp.Or(item.Detail, d.pending("its rollback"))
 	}
 	return ""
 }
@@ -244,9 +245,17 @@ func (r *Rollout) turn(w, i int, at standing, s Seen) string {
 	default:
 		// An upgrade that cannot be aborted any more switches, and then goes back.
 		item.Result = inProgress
-		return cmp.Or(item.Detail, "the end of its upgrade")
+		return cmp.Or(item.Detail, s.Deployments[item.Name].pending("the end of its upgrade"))
 	}
 	return ""
+}
+
+// pending returns what a wave waits for while an upgrade of d runs.
+func (d Deployment) pending(what string) string {
+	if d.Waits == "" {
+		return what
+	}
+	return what + ", which waits for " + shorten(strings.ReplaceAll(d.Waits, "\n", " "), maxDetail)
 }
 
 func foreignText(d Deployment) string {

@@ -22,7 +22,9 @@ type Deployment struct {
 	// Against is what is known against the deployment after its switch: breaches, parked records,
 	// lag and so on; for people.
 	Against string
-	Unread  string // why it could not be read; for people
+	// Waits is what the running upgrade waits for before its switch; for people.
+	Waits  string
+	Unread string // why it could not be read; for people
 }
 
 // standing is where an order stands, as the deployment's own record shows it.

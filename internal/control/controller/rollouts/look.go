@@ -76,6 +76,7 @@ func (r *Runner) lookAt(ctx context.Context, ro rollout.Rollout, name string) ro
 		return rollout.Deployment{Unread: unread(err)}
 	}
 	out := seenRecord(d)
+	out.Waits = waitsFor(ctx, s, d)
 	// Only a gate needs the rest, which takes several reads.
 	if ro.State != rollout.Running || ro.Step != rollout.StepGate {
 		return out
@@ -86,6 +87,29 @@ func (r *Runner) lookAt(ctx context.Context, ro rollout.Rollout, name string) ro
 	}
 	out.Against = against(state, ro.Policy)
 	return out
+}
+
+// waitsFor returns what the running upgrade of a deployment waits for before its switch. "" means
+// that nothing is known.
+func waitsFor(ctx context.Context, s *deployment.Store, d upgradestate.Deployment) string {
+	if d.Upgrade == nil {
+		return ""
+	}
+	if why := upgradestate.SwitchBlocker(d); why != "" && d.Upgrade.State == upgradestate.InitialSyncing {
+		return why
+	}
+	// It is only for people, so an error of this read changes nothing.
+	o, err := s.Readiness(ctx)
+	if err != nil || o == nil || o.ID != d.Upgrade.ID {
+		return ""
+	}
+	for _, b := range o.Blockers {
+		// The number of missing shards changes often, and each change would be a write of the rollout.
+		if b.Code != upgradestate.BlockShards {
+			return b.Text
+		}
+	}
+	return ""
 }
 
 func unread(err error) string {

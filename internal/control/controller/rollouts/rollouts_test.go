@@ -16,6 +16,7 @@ import (
 	"dbcontroller.dev/internal/control/deployment/deploymenttest"
 	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/internal/engine/rollout"
+	"dbcontroller.dev/internal/engine/switchover"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/upgradestate"
 )
@@ -131,6 +132,39 @@ func TestRefusedBeginIsShown(t *testing.T) {
 	if item, _, _ := ro.Item(deploymenttest.Name); !strings.Contains(item.Detail, "no controller offers an upgrade to v2 yet") {
 		t.Errorf("the rollout shows %q", item.Detail)
 	}
+}
+
+// TestRunningUpgradeShowsWhatItWaitsFor: an operator who holds an upgrade of a rollout, or another
+// reason of the deployment's driver, is in what the rollout waits for.
+func TestRunningUpgradeShowsWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	r, w, _ := ordered(t)
+	w.Apply(t, upgradestate.Begin{ID: "r-1-0-0-1", TargetVersion: "v2", TransformHash: "h1"})
+	w.Apply(t, upgradestate.Report{ID: "r-1-0-0-1", State: upgradestate.InitialSyncing, Attempt: 1, Shards: []int{0, 1, 2, 3}})
+	waits := func(want string) {
+		t.Helper()
+		ro, err := r.Rollouts.Get(t.Context(), "r")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ro, _ = r.advance(t.Context(), ro, "d"); ro.Waits != deploymenttest.Name+": "+want {
+			t.Errorf("it waits for %q, want %q", ro.Waits, want)
+		}
+	}
+	waits("its upgrade")
+	lease, err := w.Coord.Grant(t.Context(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lease.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // a test
+	err = w.Store.PublishReadiness(t.Context(), &switchover.Readiness{ID: "r-1-0-0-1", Blockers: []upgradestate.Blocker{{Code: upgradestate.BlockShards, Text: "3 shards"}, {Code: upgradestate.BlockUncoded, Text: "a disk"}}}, lease.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits("its upgrade, which waits for a disk")
+	hold := true
+	w.Apply(t, upgradestate.SetPolicy{Hold: &hold})
+	waits("its upgrade, which waits for 'switch': this upgrade holds at ready")
 }
 
 // TestAgainst: what a gate finds in the state of a deployment.

@@ -24,6 +24,15 @@ func (v *Service) policy(d upgradestate.Deployment, p *pb.SwitchPolicy) upgrades
 	return asked.Or(v.cfg.Policy)
 }
 
+// automatic is policy for the orders of a rollout: they switch as soon as they are ready, also where
+// the configuration holds upgrades for an operator. Otherwise a wave that goes back would wait for
+// 'switch' on each of its deployments.
+func (v *Service) automatic(d upgradestate.Deployment, p *pb.SwitchPolicy) upgradestate.Policy {
+	out := v.policy(d, p)
+	out.Hold = false
+	return out
+}
+
 // policyEffects describes what a policy makes of an upgrade.
 func policyEffects(p upgradestate.Policy) []string {
 	does := make([]string, 0, 5)

@@ -300,11 +300,12 @@ func rolloutStatus(r rollout.Rollout) *pb.Rollout {
 	return out
 }
 
-// BeginFor begins an upgrade as BeginUpgrade does, with the given id, if the conditions hold.
+// BeginFor begins an upgrade as BeginUpgrade does, with the given id, if the conditions hold. The
+// upgrade switches as soon as it is ready.
 // deployment.ErrOwnership means that one does not.
 func (v *Service) BeginFor(ctx context.Context, id, target, by string, conditions ...coord.Condition) error {
 	req := &pb.BeginUpgradeRequest{TargetVersion: target, RequestedBy: by}
-	_, err := v.beginUpgrade(ctx, req, id, conditions...)
+	_, err := v.beginUpgrade(ctx, req, beginning{id, v.automatic, conditions})
 	return err
 }
 

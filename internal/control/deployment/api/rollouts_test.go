@@ -15,6 +15,7 @@ import (
 	"dbcontroller.dev/internal/control/deployment/deploymenttest"
 	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/internal/coord/memcoord"
+	"dbcontroller.dev/upgradestate"
 )
 
 func rolloutOf(waves ...string) *dbv1.BeginRolloutRequest {
@@ -171,6 +172,27 @@ func TestRolloutLostAnswer(t *testing.T) {
 		}
 		if r.State != dbv1.Rollout_PAUSED || pauses != 1 || strings.HasPrefix(r.Effects[0], "nothing") {
 			t.Errorf("fault %d: %s after %d pauses, and it says %q", fault, r.State, pauses, r.Effects)
+		}
+	}
+}
+
+// TestRolloutOrdersDoNotHold: where the configuration holds upgrades for an operator, the orders of a
+// rollout switch all the same, there and back. They keep the rest of the configured policy.
+func TestRolloutOrdersDoNotHold(t *testing.T) {
+	t.Parallel()
+	cfg := api.Config{Upgrades: everyWay{}, Policy: upgradestate.Policy{Hold: true, DeadlineMillis: 5000}}
+	want := upgradestate.Policy{DeadlineMillis: 5000}
+	forward := deploymenttest.New(t).WithVersions(t)
+	back := deploymenttest.New(t).WithVersions(t)
+	back.Flip(t)
+	for target, w := range map[string]deploymenttest.World{"v2": forward, "v1": back} {
+		w.Apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: target, TransformHash: "h2", Precopied: true}})
+		if err := api.New(w.Coord, w.Store, cfg).BeginFor(t.Context(), "r-1", target, "rollout r"); err != nil {
+			t.Fatal(err)
+		}
+		d, err := w.Store.Get(t.Context())
+		if err != nil || d.Upgrade == nil || d.Upgrade.Policy != want {
+			t.Errorf("to %s: %+v, %v", target, d.Upgrade, err)
 		}
 	}
 }

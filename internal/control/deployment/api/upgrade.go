@@ -24,11 +24,18 @@ import (
 // BeginUpgrade implements the API. It checks facts outside the record: transformations,
 // servers, encryption keys, and the acceptance of losses.
 func (v *Service) BeginUpgrade(ctx context.Context, req *connect.Request[pb.BeginUpgradeRequest]) (*connect.Response[pb.Deployment], error) {
-	return v.beginUpgrade(ctx, req.Msg, randomID("u"))
+	return v.beginUpgrade(ctx, req.Msg, beginning{id: randomID("u"), policy: v.policy})
 }
 
-// beginUpgrade begins an upgrade with this id, if the conditions hold.
-func (v *Service) beginUpgrade(ctx context.Context, m *pb.BeginUpgradeRequest, id string, conditions ...coord.Condition) (*connect.Response[pb.Deployment], error) {
+// beginning is the part of a begin that no request has.
+type beginning struct {
+	id         string
+	policy     func(upgradestate.Deployment, *pb.SwitchPolicy) upgradestate.Policy
+	conditions []coord.Condition // deployment.ErrOwnership means that one does not hold
+}
+
+// beginUpgrade begins an upgrade if the conditions hold.
+func (v *Service) beginUpgrade(ctx context.Context, m *pb.BeginUpgradeRequest, b beginning) (*connect.Response[pb.Deployment], error) {
 	s, err := v.store(m.Name)
 	if err != nil {
 		return nil, err
@@ -92,8 +99,8 @@ func (v *Service) beginUpgrade(ctx context.Context, m *pb.BeginUpgradeRequest, i
 		return nil, err
 	}
 	ev := upgradestate.Begin{
-		ID: id, TargetVersion: target, TransformHash: hash, Shards: int(m.TotalShardsCount),
-		Snapshot: m.ToSnapshot, Policy: v.policy(d, m.Policy),
+		ID: b.id, TargetVersion: target, TransformHash: hash, Shards: int(m.TotalShardsCount),
+		Snapshot: m.ToSnapshot, Policy: b.policy(d, m.Policy),
 	}
 	// The effects name the parked groups that a rollback would lack.
 	parked, err := s.ParkedBack(ctx, d)
@@ -101,7 +108,7 @@ func (v *Service) beginUpgrade(ctx context.Context, m *pb.BeginUpgradeRequest, i
 		return nil, err
 	}
 	effects := func(before, after upgradestate.Deployment) []string { return beginEffects(before, after, parked) }
-	return v.changeIf(ctx, s, m, ev, conditions, effects, func(d upgradestate.Deployment) string {
+	return v.changeIf(ctx, s, m, ev, b.conditions, effects, func(d upgradestate.Deployment) string {
 		return fmt.Sprintf("upgrade %s to %s runs already", d.Upgrade.ID, d.Upgrade.TargetVersion)
 	})
 }

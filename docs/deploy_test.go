@@ -31,7 +31,7 @@ func TestUnits(t *testing.T) {
 	for _, unit := range units {
 		name := filepath.Base(unit)
 		text := read(t, unit)
-		for _, want := range []string{commands[name], "\nRestartPreventExitStatus=2\n", "\nDynamicUser=yes\n"} {
+		for _, want := range []string{commands[name], "\nRestart=always\n", "\nRestartPreventExitStatus=78\n", "\nDynamicUser=yes\n"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s lacks %q", name, strings.TrimSpace(want))
 			}

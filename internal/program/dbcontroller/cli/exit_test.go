@@ -61,9 +61,18 @@ func TestExitStatusTellsTheKindOfFailure(t *testing.T) {
 		{"get deployment --context nowhere", exit.Usage},
 		{"get deployment --server " + answers(connect.CodeInvalidArgument), exit.Usage},
 		{"pace --max-rate -1 --server " + good, exit.Usage},
-		{"run", exit.Usage},
-		{"run --config " + badConfig, exit.Usage},
-		{"run --config " + filepath.Join(dir, "none.yaml"), exit.Usage},
+		{"run", exit.Misconfig},
+		{"run --confi x", exit.Misconfig},
+		{"run extra", exit.Misconfig},
+		{"run --config " + badConfig, exit.Misconfig},
+		{"run --config " + filepath.Join(dir, "none.yaml"), exit.Misconfig},
+		{"run --config " + alone, exit.Unreachable},
+		{"proxy", exit.Misconfig},
+		{"proxy --confi x", exit.Misconfig},
+		{"proxy --log-level loud --config x", exit.Misconfig},
+		{"proxy --config " + badConfig, exit.Misconfig},
+		{"proxy --config " + filepath.Join(dir, "none.yaml"), exit.Misconfig},
+		{"proxy verifier --confi x", exit.Usage},
 		{"recover --config " + badConfig, exit.Usage},
 		{"lens try " + badLens, exit.Usage},
 		{"lens lint " + filepath.Join(dir, "none.yaml"), exit.Usage},
@@ -110,7 +119,7 @@ func TestTheProgramEndsWithItsStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line, want := range map[string]exit.Status{"version": exit.Done, "gett": exit.Usage, "list --server " + accesstest.ClosedPort(t): exit.Unreachable} {
+	for line, want := range map[string]exit.Status{"version": exit.Done, "gett": exit.Usage, "run": exit.Misconfig, "list --server " + accesstest.ClosedPort(t): exit.Unreachable} {
 		cmd := exec.CommandContext(t.Context(), exe, strings.Fields(line)...)
 		cmd.Env = append(os.Environ(), asProgram+"=1", "DBCONTROLLER_SERVER=")
 		out, _ := cmd.CombinedOutput()

@@ -32,18 +32,19 @@ func proxyCommand() *cobra.Command {
 		Long: "Run a proxy. An application connects to it as to a mongos, with no other change than the host in\n" +
 			"its connection string. The proxy holds writes during a switch, and makes them at the new place.\n" +
 			"Run several, and name all of them in the connection string. See docs/proxy.md.",
-		Args: cobra.NoArgs,
+		Args:        cobra.NoArgs,
+		Annotations: map[string]string{service: ""},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var at zapcore.Level
 			if err := at.UnmarshalText([]byte(level)); err != nil {
-				return exit.Usagef("--log-level %q: want debug, info, warn or error", level)
+				return exit.Errorf(exit.Misconfig, "--log-level %q: want debug, info, warn or error", level)
 			}
 			if file == "" {
-				return exit.Usagef("--config is missing: give the configuration file of the proxy")
+				return exit.Errorf(exit.Misconfig, "--config is missing: give the configuration file of the proxy")
 			}
 			cfg, err := config.LoadProxy(file, nil)
 			if err != nil {
-				return exit.With(exit.Usage, err)
+				return exit.With(exit.Misconfig, err)
 			}
 			return runProxy(cmd.Context(), cfg, process.NewLogger(at))
 		},
@@ -83,7 +84,7 @@ func runProxy(ctx context.Context, cfg config.Proxy, log *zap.Logger) error {
 		_ = listener.Close()
 		var wrong *login.FileError
 		if errors.As(err, &wrong) {
-			return exit.With(exit.Usage, err)
+			return exit.With(exit.Misconfig, err)
 		}
 		return err
 	}
@@ -139,13 +140,13 @@ func listenForProxy(cfg config.Proxy, log *zap.Logger) (net.Listener, error) {
 	pair, err := access.OpenKeyPair("certificate of the proxy", cfg.Cert, cfg.Key, log)
 	if err != nil {
 		_ = l.Close()
-		return nil, exit.With(exit.Usage, err)
+		return nil, exit.With(exit.Misconfig, err)
 	}
 	var clients *access.Authorities
 	if cfg.ClientCA != "" {
 		if clients, err = access.OpenClientAuthorities("authorities for clients of the proxy", cfg.ClientCA, log); err != nil {
 			_ = l.Close()
-			return nil, exit.With(exit.Usage, err)
+			return nil, exit.With(exit.Misconfig, err)
 		}
 	}
 	return tls.NewListener(l, required(access.ServerTLS(pair, clients), clients != nil)), nil

@@ -98,7 +98,7 @@ deployments:
 			}
 		}
 		_, _, err := run(t, "proxy", "--config", config)
-		if err == nil || exit.Of(err) != exit.Usage || !strings.HasPrefix(err.Error(), tc.want) || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "\n") {
+		if err == nil || exit.Of(err) != exit.Misconfig || !strings.HasPrefix(err.Error(), tc.want) || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v, exit %d, want %s", err, exit.Of(err), tc.want)
 		}
 	}

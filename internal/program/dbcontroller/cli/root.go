@@ -87,12 +87,20 @@ func (p Program) Command() *cobra.Command {
 	return root
 }
 
+// service marks commands that run until they are stopped, in Annotations. A service manager restarts
+// them, so their usage errors have a status of their own.
+const service = "service"
+
 // markUsage gives every error in flags and arguments the exit status of a usage error, for cmd and
 // all its subcommands.
 func markUsage(cmd *cobra.Command) {
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.With(exit.Usage, err) })
+	status := exit.Usage
+	if _, ok := cmd.Annotations[service]; ok {
+		status = exit.Misconfig
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit.With(status, err) })
 	if check := cmd.Args; check != nil {
-		cmd.Args = func(cmd *cobra.Command, args []string) error { return exit.With(exit.Usage, check(cmd, args)) }
+		cmd.Args = func(cmd *cobra.Command, args []string) error { return exit.With(status, check(cmd, args)) }
 	}
 	for _, sub := range cmd.Commands() {
 		markUsage(sub)
@@ -115,11 +123,12 @@ func runCommand(program Program) *cobra.Command {
 		Long: "Run a controller. Controllers with the same etcd share the shards. Each can be stopped or killed\n" +
 			"at any time; SIGTERM first hands over its shards.\n\n" +
 			"With several files, or a folder of them, one process runs a controller for each deployment.",
-		Args: cobra.NoArgs,
+		Args:        cobra.NoArgs,
+		Annotations: map[string]string{service: ""},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, err := start(cmd.Context(), common)
 			if err != nil {
-				return err
+				return exit.OfService(err)
 			}
 			defer p.Close()
 			// Build the transformers before the controller joins: a wrong lens must fail before it
@@ -131,7 +140,7 @@ func runCommand(program Program) *cobra.Command {
 					err = fmt.Errorf("%s: %w", filepath.Base(cfg.Path), err)
 				}
 				if err != nil {
-					return exit.With(exit.Usage, err)
+					return exit.With(exit.Misconfig, err)
 				}
 				deployments = append(deployments, app.Deployment{Config: cfg, Registry: transformers, Carry: carries})
 			}
@@ -152,7 +161,7 @@ func runCommand(program Program) *cobra.Command {
 			}
 			fleet, err := app.NewFleet(deployments, p.Store, opts, p.Log)
 			if err != nil {
-				return exit.With(exit.Usage, err)
+				return exit.With(exit.Misconfig, err)
 			}
 			return fleet.Run(cmd.Context())
 		},

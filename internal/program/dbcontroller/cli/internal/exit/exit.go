@@ -33,6 +33,7 @@ const (
 	Timeout     Status = 7
 	Unknown     Status = 8
 	Failed      Status = 9
+	Misconfig   Status = 78
 	Interrupted Status = 130
 )
 
@@ -43,7 +44,7 @@ var All = []struct {
 }{
 	{Done, "done", "The command succeeded, or its change was made already. A search that finds nothing succeeds too."},
 	{Findings, "findings", "The command finished and found a problem: `verify` differences, `plan` a failed check, `rehearse` problems, `lens lint` and `lens diff` errors or failing records, `lens try` a failing record."},
-	{Usage, "usage", "A flag, an argument or a given file is wrong, including the configuration and lenses. Nothing was changed; the same command fails again."},
+	{Usage, "usage", "A flag, an argument or a given file is wrong, including the configuration and lenses. Nothing was changed; the same command fails again. `run` and `proxy` have 78 for this."},
 	{NotFound, "not found", "The given deployment, parked record, upgrade or update does not exist."},
 	{Refused, "refused", "The state of the deployment does not allow the command, or the command needs a confirmation that the message shows. Nothing was changed."},
 	{NotAllowed, "not allowed", "The caller is not authenticated, or lacks the role for the call."},
@@ -51,6 +52,7 @@ var All = []struct {
 	{Timeout, "timeout", "A call that changes nothing got no answer within --timeout."},
 	{Unknown, "outcome unknown", "A change was sent and its answer was lost. The change is not visible yet, but it may still be made. `history` shows the outcome; it is safe to repeat the command."},
 	{Failed, "failed", "Any other error, for example a controller that cannot read its own records."},
+	{Misconfig, "configuration", "`run` or `proxy` could not start, because a flag, an argument or the configuration is wrong. The same command fails again, so a service manager should not restart it. The status is not 2, because the Go runtime ends a program with 2 when it crashes, and then a restart helps."},
 	{Interrupted, "interrupted", "SIGINT or SIGTERM ended the command. Its running call at a controller ends, too."},
 }
 
@@ -126,6 +128,14 @@ func Of(err error) Status {
 	default:
 		return Failed
 	}
+}
+
+// OfService returns err with the status of a service that could not start: Misconfig instead of Usage.
+func OfService(err error) error {
+	if Of(err) == Usage {
+		return With(Misconfig, err)
+	}
+	return err
 }
 
 // OfStart returns err with the status of a command that could not start: what has no other status

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"connectrpc.com/connect"
 
@@ -268,7 +269,23 @@ func requester(ctx context.Context, r request) (string, error) {
 	if caller, ok := access.CallerOf(ctx); ok && caller.Proven() && caller.Name != who {
 		who = fmt.Sprintf("%s (%s)", caller.Name, who)
 	}
-	return who, nil
+	return historyName(who), nil
+}
+
+// historyName bounds a name that a history stores, and keeps it on one line. A name is never a reason
+// to refuse an order: nothing could mend it.
+func historyName(name string) string {
+	name = strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) {
+			return '?'
+		}
+		return c
+	}, name)
+	if len(name) <= longestName {
+		return name
+	}
+	const more = "..."
+	return strings.ToValidUTF8(name[:longestName-len(more)], "") + more
 }
 
 func answerRollout(r rollout.Rollout, effects []string) *connect.Response[pb.Rollout] {
@@ -304,13 +321,13 @@ func rolloutStatus(r rollout.Rollout) *pb.Rollout {
 // upgrade switches as soon as it is ready.
 // deployment.ErrOwnership means that one does not.
 func (v *Service) BeginFor(ctx context.Context, id, target, by string, conditions ...coord.Condition) error {
-	req := &pb.BeginUpgradeRequest{TargetVersion: target, RequestedBy: by}
-	_, err := v.beginUpgrade(ctx, req, beginning{id, v.automatic, conditions})
+	req := &pb.BeginUpgradeRequest{TargetVersion: target}
+	_, err := v.beginUpgrade(deployment.AskedBy(ctx, historyName(by)), req, beginning{id, v.automatic, conditions})
 	return err
 }
 
 // AbortFor aborts an upgrade of this process's deployment, if the conditions hold.
 func (v *Service) AbortFor(ctx context.Context, id, reason, by string, conditions ...coord.Condition) error {
-	_, err := v.own.Apply(deployment.AskedBy(ctx, by), upgradestate.Abort{ID: id, Reason: reason}, conditions...)
+	_, err := v.own.Apply(deployment.AskedBy(ctx, historyName(by)), upgradestate.Abort{ID: id, Reason: reason}, conditions...)
 	return err
 }

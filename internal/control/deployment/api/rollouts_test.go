@@ -197,6 +197,35 @@ func TestRolloutOrdersDoNotHold(t *testing.T) {
 	}
 }
 
+// TestRolloutOfALongName: whoever may begin a rollout, its orders are not refused for the name.
+func TestRolloutOfALongName(t *testing.T) {
+	t.Parallel()
+	w := deploymenttest.New(t).WithVersions(t)
+	service := api.New(w.Coord, w.Store, api.Config{Upgrades: everyWay{}})
+	w.Apply(t, upgradestate.AnnounceAvailable{Available: upgradestate.Available{TargetVersion: "v2", TransformHash: "h2", Precopied: true}})
+	req := rolloutOf(deploymenttest.Name)
+	req.RequestedBy = strings.Repeat("é", 100)
+	ctx := access.WithCaller(t.Context(), access.Caller{Identity: access.Identity{Name: "cert:a\n" + strings.Repeat("b", 300), Proof: "certificate"}})
+	r := must(service.BeginRollout(ctx, connect.NewRequest(req))).Msg
+	if n := len(r.BeganBy); n > 200 || n < 190 || strings.Contains(r.BeganBy, "\n") {
+		t.Errorf("it is begun by %q", r.BeganBy)
+	}
+	by := "rollout to-v2 of " + r.BeganBy
+	if err := service.BeginFor(t.Context(), "r-1", "v2", by); err != nil {
+		t.Fatal(err)
+	}
+	if err := service.AbortFor(t.Context(), "r-1", "a test", by); err != nil {
+		t.Fatal(err)
+	}
+	d, err := w.Store.Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := d.History[len(d.History)-1]; len(e.By) > 200 || !strings.HasPrefix(e.By, "rollout to-v2 of cert:a?b") {
+		t.Errorf("the history has %q", e.By)
+	}
+}
+
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

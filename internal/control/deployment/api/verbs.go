@@ -39,6 +39,9 @@ func asked(ctx context.Context, r request) (context.Context, error) {
 		return nil, invalid("requested_by", who[:20]+"...", fmt.Sprintf("at most %d bytes", longestName))
 	case strings.ContainsFunc(who, unicode.IsControl):
 		return nil, invalid("requested_by", who, "one line of text")
+	// A caller within this process has given the name.
+	case who == "" && deployment.Asker(ctx) != "":
+		return ctx, nil
 	case who == "":
 		who = nameless
 		// A proven identity is better than no name.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"dbcontroller.dev/internal/base/limits"
 )
 
 // Limits of a rollout. They bound the size of its record.
@@ -22,8 +24,9 @@ const (
 )
 
 var (
-	nameForm    = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
-	versionForm = regexp.MustCompile(`^[a-z][a-z0-9]*(@[a-z0-9][a-z0-9-]{0,31})?$`)
+	nameForm       = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+	deploymentForm = regexp.MustCompile(`^services/[A-Za-z0-9][A-Za-z0-9._-]*/deployments/[A-Za-z0-9][A-Za-z0-9._-]*$`)
+	versionForm    = regexp.MustCompile(`^[a-z][a-z0-9]*(@[a-z0-9][a-z0-9-]{0,31})?$`)
 )
 
 // CheckName returns why a rollout or a check cannot have a name, nil if it can.
@@ -76,6 +79,10 @@ func Validate(r Rollout) error {
 			return fmt.Errorf("wave %d has no deployment", w+1)
 		}
 		for _, i := range r.Waves[w].Items {
+			// No controller would ever act on such a name.
+			if len(i.Name) > limits.NameBytes || !deploymentForm.MatchString(i.Name) {
+				return fmt.Errorf("wave %d: deployment name %q: want services/{service}/deployments/{region}", w+1, shorten(i.Name, 70))
+			}
 			// In two waves, one gate would judge an upgrade that another wave began.
 			if before, twice := seen[i.Name]; twice {
 				return fmt.Errorf("%s is in wave %d and in wave %d: name it once", i.Name, before, w+1)

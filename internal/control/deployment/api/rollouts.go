@@ -73,7 +73,7 @@ func lostRollout(err error) error {
 func (v *Service) mayRollOut(ctx context.Context, r rollout.Rollout) error {
 	names := rollout.Names(r)
 	for _, name := range names {
-		s, err := v.store(name)
+		s, err := v.own.Other(name)
 		if err != nil {
 			return err
 		}

@@ -65,11 +65,15 @@ func TestBeginRolloutRefuses(t *testing.T) {
 		"invalid_argument: rollout begin: name":     func(r *dbv1.BeginRolloutRequest) { r.Name = "To V2" },
 		"invalid_argument: rollout begin: no waves": func(r *dbv1.BeginRolloutRequest) { r.Waves = nil },
 		"name it once": func(r *dbv1.BeginRolloutRequest) { r.Waves = append(r.Waves, r.Waves[0]) },
-		"invalid_argument: rollout begin: target version":            func(r *dbv1.BeginRolloutRequest) { r.TargetVersion = "" },
-		"want longer than the hold":                                  func(r *dbv1.BeginRolloutRequest) { r.Policy = &dbv1.RolloutPolicy{GateLimitMs: 1} },
-		"check latency: the configuration of this controller has no": func(r *dbv1.BeginRolloutRequest) { r.Policy = &dbv1.RolloutPolicy{Checks: []string{"latency"}} },
-		"services/none/deployments/x: deployment does not exist":     func(r *dbv1.BeginRolloutRequest) { r.Waves = rolloutOf("services/none/deployments/x").Waves },
-		"name \"x\"": func(r *dbv1.BeginRolloutRequest) { r.Waves = rolloutOf("x").Waves },
+		"invalid_argument: rollout begin: target version":                func(r *dbv1.BeginRolloutRequest) { r.TargetVersion = "" },
+		"want longer than the hold":                                      func(r *dbv1.BeginRolloutRequest) { r.Policy = &dbv1.RolloutPolicy{GateLimitMs: 1} },
+		"check latency: the configuration of this controller has no":     func(r *dbv1.BeginRolloutRequest) { r.Policy = &dbv1.RolloutPolicy{Checks: []string{"latency"}} },
+		"services/none/deployments/x: deployment does not exist":         func(r *dbv1.BeginRolloutRequest) { r.Waves = rolloutOf("services/none/deployments/x").Waves },
+		"invalid_argument: rollout begin: wave 1: deployment name \"x\"": func(r *dbv1.BeginRolloutRequest) { r.Waves = rolloutOf("x").Waves },
+		// To other calls an empty name means this process's deployment.
+		"invalid_argument: rollout begin: wave 2: deployment name \"\"": func(r *dbv1.BeginRolloutRequest) {
+			r.Waves = append(r.Waves, &dbv1.RolloutWave{Deployments: []*dbv1.RolloutDeployment{{}}})
+		},
 		"services/bbs.example.com/deployments/new has no version v2": func(r *dbv1.BeginRolloutRequest) { r.Waves = rolloutOf(other.Name()).Waves },
 		"requested_by": func(r *dbv1.BeginRolloutRequest) { r.RequestedBy = "a\nb" },
 	} {

@@ -35,6 +35,26 @@ func (r *Rollouts) prefix() string { return r.store.cfg.Prefix + "/rollouts/" }
 // DriverKey returns the key of the lock of the one process that drives rollouts.
 func (r *Rollouts) DriverKey() string { return r.store.cfg.Prefix + "/rolloutdriver" }
 
+// turnKey returns the key that changes whenever a rollout becomes active.
+func (r *Rollouts) turnKey() string { return r.store.cfg.Prefix + "/rolloutturn" }
+
+// Turn is a point between two rollouts that become active.
+type Turn struct{ condition coord.Condition }
+
+// Turn returns the present turn. A caller reads it before it reads all rollouts. StoreAlone then fails
+// if another rollout became active since.
+func (r *Rollouts) Turn(ctx context.Context) (Turn, error) {
+	key := r.turnKey()
+	kv, err := r.store.coord.Get(ctx, key)
+	switch {
+	case errors.Is(err, coord.ErrNotFound):
+		return Turn{coord.Condition{Key: key}}, nil
+	case err != nil:
+		return Turn{}, fmt.Errorf("read the turn of rollouts: %w", err)
+	}
+	return Turn{coord.Condition{Key: key, Revision: kv.Mod}}, nil
+}
+
 // Condition returns a condition that holds as long as nobody changes the rollout.
 func (r *Rollouts) Condition(ro rollout.Rollout) coord.Condition {
 	return coord.Condition{Key: r.prefix() + ro.Name, Revision: ro.Revision}
@@ -102,6 +122,17 @@ func decodeRollouts(kvs []coord.KV) (all []rollout.Rollout, unreadable []error) 
 // the errors of Commit it returns an error for an invalid record. On coord.ErrConflict and
 // coord.ErrUnknown the caller reads and decides again.
 func (r *Rollouts) Store(ctx context.Context, next rollout.Rollout, revision int64) (rollout.Rollout, error) {
+	return r.put(ctx, next, revision, Turn{})
+}
+
+// StoreAlone is Store for a rollout that becomes active. It returns coord.ErrConflict if another one
+// became active after turn.
+func (r *Rollouts) StoreAlone(ctx context.Context, next rollout.Rollout, revision int64, turn Turn) (rollout.Rollout, error) {
+	return r.put(ctx, next, revision, turn)
+}
+
+// put stores a rollout. It takes the turn unless that is the zero value.
+func (r *Rollouts) put(ctx context.Context, next rollout.Rollout, revision int64, turn Turn) (rollout.Rollout, error) {
 	if err := rollout.Validate(next); err != nil {
 		return rollout.Rollout{}, fmt.Errorf("rollout %s would be invalid: %w", next.Name, err)
 	}
@@ -110,7 +141,11 @@ func (r *Rollouts) Store(ctx context.Context, next rollout.Rollout, revision int
 		return rollout.Rollout{}, err
 	}
 	key := r.prefix() + next.Name
-	next.Revision, err = r.store.coord.Commit(ctx, []coord.Condition{{Key: key, Revision: revision}}, []coord.Op{{Key: key, Value: packRecord(value)}})
+	conditions, ops := []coord.Condition{{Key: key, Revision: revision}}, []coord.Op{{Key: key, Value: packRecord(value)}}
+	if turn.condition.Key != "" {
+		conditions, ops = append(conditions, turn.condition), append(ops, coord.Op{Key: turn.condition.Key, Value: []byte(next.Name)})
+	}
+	next.Revision, err = r.store.coord.Commit(ctx, conditions, ops)
 	if err != nil {
 		return rollout.Rollout{}, fmt.Errorf("store rollout %s: %w", next.Name, err)
 	}
@@ -120,8 +155,22 @@ func (r *Rollouts) Store(ctx context.Context, next rollout.Rollout, revision int
 // Change changes a rollout by compare-and-swap, and returns it. It reads and decides again after a
 // conflict or an unknown outcome. change returns ok=false to change nothing.
 func (r *Rollouts) Change(ctx context.Context, name string, change func(rollout.Rollout) (next rollout.Rollout, ok bool, err error)) (rollout.Rollout, error) {
+	return r.retry(ctx, name, func() (Turn, error) { return Turn{}, nil }, change)
+}
+
+// ChangeAlone is Change for a change that may make the rollout active. If another one becomes active
+// meanwhile, change is called again.
+func (r *Rollouts) ChangeAlone(ctx context.Context, name string, change func(rollout.Rollout) (next rollout.Rollout, ok bool, err error)) (rollout.Rollout, error) {
+	return r.retry(ctx, name, func() (Turn, error) { return r.Turn(ctx) }, change)
+}
+
+func (r *Rollouts) retry(ctx context.Context, name string, take func() (Turn, error), change func(rollout.Rollout) (next rollout.Rollout, ok bool, err error)) (rollout.Rollout, error) {
 	wait := newBackOff()
 	for {
+		turn, err := take()
+		if err != nil {
+			return rollout.Rollout{}, err
+		}
 		now, err := r.Get(ctx, name)
 		if err != nil {
 			return rollout.Rollout{}, err
@@ -130,7 +179,7 @@ func (r *Rollouts) Change(ctx context.Context, name string, change func(rollout.
 		if err != nil || !ok {
 			return now, err
 		}
-		stored, err := r.Store(ctx, next, now.Revision)
+		stored, err := r.put(ctx, next, now.Revision, turn)
 		if err == nil || !again(err) {
 			return stored, err
 		}

@@ -159,6 +159,10 @@ func Clone(r Rollout) Rollout {
 // Active reports whether a driver has work with the rollout.
 func Active(r Rollout) bool { return r.State == Running || r.State == RollingBack }
 
+// Open reports whether the rollout gives orders, or is paused. No other one may then have its
+// deployments.
+func Open(r Rollout) bool { return Active(r) || r.State == Paused }
+
 // Names returns the deployments in the order of the waves.
 func Names(r Rollout) []string {
 	var all []string

@@ -49,11 +49,15 @@ func (v *Service) BeginRollout(ctx context.Context, req *connect.Request[pb.Begi
 	case !errors.Is(err, deployment.ErrNoRollout):
 		return nil, err
 	}
+	turn, err := v.rollouts().Turn(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if err := v.mayRollOut(ctx, next); err != nil {
 		return nil, err
 	}
 	if !m.DryRun {
-		if next, err = v.rollouts().Store(ctx, next, 0); err != nil {
+		if next, err = v.rollouts().StoreAlone(ctx, next, 0, turn); err != nil {
 			return nil, lostRollout(err)
 		}
 	}
@@ -71,8 +75,7 @@ func lostRollout(err error) error {
 // mayRollOut refuses deployments that do not exist, do not know the target, or are in another
 // rollout.
 func (v *Service) mayRollOut(ctx context.Context, r rollout.Rollout) error {
-	names := rollout.Names(r)
-	for _, name := range names {
+	for _, name := range rollout.Names(r) {
 		s, err := v.own.Other(name)
 		if err != nil {
 			return err
@@ -85,18 +88,23 @@ func (v *Service) mayRollOut(ctx context.Context, r rollout.Rollout) error {
 			return refuse(fmt.Sprintf("rollout begin: %s has no version %s: start a controller that is configured with it", name, r.TargetVersion))
 		}
 	}
+	return v.alone(ctx, "begin", r)
+}
+
+// alone refuses verb if a deployment of the rollout is in another one that has not ended. Each of the
+// two would take the other's upgrades for those of an operator.
+func (v *Service) alone(ctx context.Context, verb string, r rollout.Rollout) error {
 	all, unreadable, err := v.rollouts().All(ctx)
 	if err != nil || len(unreadable) > 0 {
 		return errors.Join(append(unreadable, err)...)
 	}
 	for _, other := range all {
-		if other.State != rollout.Running && other.State != rollout.Paused && other.State != rollout.RollingBack {
+		if other.Name == r.Name || !rollout.Open(other) {
 			continue
 		}
-		// Each of the two would take the other's upgrades for those of an operator.
-		for _, name := range names {
+		for _, name := range rollout.Names(r) {
 			if _, _, both := other.Item(name); both {
-				return refuse(fmt.Sprintf("rollout begin: %s is in rollout %s, which is %s: let it end, or stop it", name, other.Name, other.State))
+				return refuse(fmt.Sprintf("rollout %s: %s is in rollout %s, which is %s: let it end, or stop it", verb, name, other.Name, other.State))
 			}
 		}
 	}
@@ -206,22 +214,23 @@ func (v *Service) ChangeRollout(ctx context.Context, req *connect.Request[pb.Cha
 		return nil, invalid("from_wave", itoa(int64(m.FromWave)), "the verb ROLLBACK together with it")
 	}
 	var do rollout.Change
+	change := v.rollouts().Change
 	switch m.Verb {
 	case pb.ChangeRolloutRequest_PAUSE:
 		do = rollout.Pause(reason)
 	case pb.ChangeRolloutRequest_RESUME:
-		do = rollout.Resume()
+		do, change = rollout.Resume(), v.rollouts().ChangeAlone
 	case pb.ChangeRolloutRequest_STOP:
 		do = rollout.Stop(reason)
 	case pb.ChangeRolloutRequest_ROLLBACK:
-		do = rollout.RollBack(int(m.FromWave), reason)
+		do, change = rollout.RollBack(int(m.FromWave), reason), v.rollouts().ChangeAlone
 	default:
 		return nil, invalid("verb", m.Verb.String(), "PAUSE, RESUME, STOP or ROLLBACK")
 	}
 	var effects []string
 	var shown rollout.Rollout
 	at := time.Now().UTC()
-	stored, err := v.rollouts().Change(ctx, m.Name, func(r rollout.Rollout) (rollout.Rollout, bool, error) {
+	stored, err := change(ctx, m.Name, func(r rollout.Rollout) (rollout.Rollout, bool, error) {
 		shown = r // also in a dry run: show the stored record
 		// An earlier try whose answer was lost has made the change.
 		if len(effects) > 0 && slices.ContainsFunc(r.History, func(e rollout.Entry) bool { return e.By == by && e.At.Equal(at) }) {
@@ -229,6 +238,10 @@ func (v *Service) ChangeRollout(ctx context.Context, req *connect.Request[pb.Cha
 		}
 		next, does, err := do(r, by, at)
 		effects = does
+		// While it was closed, another rollout may have begun.
+		if err == nil && !rollout.Open(r) && rollout.Open(next) {
+			err = v.alone(ctx, strings.ToLower(m.Verb.String()), r)
+		}
 		return next, err == nil && len(does) > 0 && !m.DryRun, err
 	})
 	if err != nil {

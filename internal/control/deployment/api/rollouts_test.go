@@ -15,6 +15,7 @@ import (
 	"dbcontroller.dev/internal/control/deployment/deploymenttest"
 	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/internal/coord/memcoord"
+	"dbcontroller.dev/internal/engine/rollout"
 	"dbcontroller.dev/upgradestate"
 )
 
@@ -228,6 +229,59 @@ func TestRolloutOfALongName(t *testing.T) {
 	if e := d.History[len(d.History)-1]; len(e.By) > 200 || !strings.HasPrefix(e.By, "rollout to-v2 of cert:a?b") {
 		t.Errorf("the history has %q", e.By)
 	}
+}
+
+// TestOneRolloutOfADeployment: what was stopped does not go on while another rollout has its
+// deployment, and of two that begin at the same time one begins.
+func TestOneRolloutOfADeployment(t *testing.T) {
+	t.Parallel()
+	w := deploymenttest.New(t).WithVersions(t)
+	service := api.New(w.Coord, w.Store, api.Config{})
+	begin := func(name string) error {
+		req := rolloutOf(deploymenttest.Name)
+		req.Name = name
+		_, err := service.BeginRollout(t.Context(), connect.NewRequest(req))
+		return err
+	}
+	change := func(name string, verb dbv1.ChangeRolloutRequest_Verb) error {
+		_, err := service.ChangeRollout(t.Context(), connect.NewRequest(&dbv1.ChangeRolloutRequest{Name: name, Verb: verb}))
+		return err
+	}
+	check := func(what string, err error, want string) {
+		t.Helper()
+		if err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", what, err, want)
+		}
+	}
+	const resume, stop, back = dbv1.ChangeRolloutRequest_RESUME, dbv1.ChangeRolloutRequest_STOP, dbv1.ChangeRolloutRequest_ROLLBACK
+	check("begin first", begin("first"), "")
+	// An order, so that a rollback has something to do.
+	_, err := w.Store.Rollouts().Change(t.Context(), "first", func(r rollout.Rollout) (rollout.Rollout, bool, error) {
+		r.Waves[0].Items[0].Order, r.Waves[0].Items[0].ID = rollout.Forward, "r-1-0-0-1"
+		return r, true, nil
+	})
+	check("order", err, "")
+	check("stop first", change("first", stop), "")
+	check("begin second", begin("second"), "")
+	check("resume first", change("first", resume), "rollout resume: "+deploymenttest.Name+" is in rollout second, which is RUNNING")
+	check("roll first back", change("first", back), "rollout rollback: "+deploymenttest.Name+" is in rollout second, which is RUNNING")
+	check("stop second", change("second", stop), "")
+	// Between the check and the commit of one, the other becomes active.
+	race := func(rival func() error) {
+		once := true
+		w.Coord.OnCommit(func([]coord.Condition, []coord.Op) memcoord.Fault {
+			if once {
+				once = false
+				check("the rival", rival(), "")
+			}
+			return memcoord.Deliver
+		})
+	}
+	race(func() error { return begin("third") })
+	check("resume in a race", change("first", resume), "is in rollout third, which is RUNNING")
+	check("stop third", change("third", stop), "")
+	race(func() error { return change("first", resume) })
+	check("begin in a race", begin("fourth"), "somebody else has changed it meanwhile")
 }
 
 func must[T any](v T, err error) T {

@@ -18,13 +18,7 @@ func Advance(r Rollout, s Seen) Rollout {
 	if !Active(r) {
 		return r
 	}
-	// Nobody observed the gate between two drivers.
-	if r.Driver != s.Driver {
-		r.Driver, r.HeldSince = s.Driver, time.Time{}
-	}
-	if r.StepAt.IsZero() {
-		r.StepAt = s.Now
-	}
+	r.observe(s)
 	if r.State == RollingBack {
 		r.rollBack(s)
 		return r
@@ -35,7 +29,7 @@ func Advance(r Rollout, s Seen) Rollout {
 	case StepGate:
 		r.gate(s)
 	case StepPause:
-		if s.Now.Sub(r.StepAt) >= millis(r.Policy.PauseMillis) {
+		if r.inStep(s) >= millis(r.Policy.PauseMillis) {
 			r.Wave++
 			r.enter(StepUpgrade, s)
 			r.Note(s.Now, "", fmt.Sprintf("wave %d begins", r.Wave+1))
@@ -48,8 +42,43 @@ func Advance(r Rollout, s Seen) Rollout {
 
 func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
+// A driver stores the time that it has observed from time to time, so that the next one goes on from
+// there. Each store is a write, so the distance grows with the time.
+const (
+	minStore = 5 * time.Second
+	maxStore = time.Minute
+)
+
+// observe takes the step over from another driver, or adds to its time.
+func (r *Rollout) observe(s Seen) {
+	if r.Driver != s.Driver {
+		// Nobody observed the gate between two drivers.
+		r.Driver, r.ClockMillis = s.Driver, s.Clock.Milliseconds()
+		r.breaks()
+		return
+	}
+	if total := r.inStep(s); total-millis(r.StepMillis) >= max(minStore, min(maxStore, millis(r.StepMillis)/10)) {
+		r.StepMillis, r.ClockMillis = total.Milliseconds(), s.Clock.Milliseconds()
+	}
+}
+
+// inStep returns how long drivers have observed the step. r.Driver must be that of s.
+func (r *Rollout) inStep(s Seen) time.Duration {
+	return s.Clock - millis(r.ClockMillis) + millis(r.StepMillis)
+}
+
+// breaks ends the time for which the gate's conditions hold.
+func (r *Rollout) breaks() { r.Holds, r.HeldMillis = false, 0 }
+
+// restart lets the time of the step begin anew. The next look decides who observes it.
+func (r *Rollout) restart() {
+	r.Driver, r.ClockMillis, r.StepMillis = "", 0, 0
+	r.breaks()
+}
+
 func (r *Rollout) enter(step Step, s Seen) {
-	r.Step, r.StepAt, r.HeldSince, r.Waits = step, s.Now, time.Time{}, ""
+	r.restart()
+	r.Step, r.Driver, r.ClockMillis, r.Waits = step, s.Driver, s.Clock.Milliseconds(), ""
 }
 
 // upgrade orders the upgrades of the wave, and waits until all have switched.
@@ -89,7 +118,7 @@ func (r *Rollout) upgrade(s Seen) {
 	case r.Waits == "":
 		r.enter(StepGate, s)
 		r.Note(s.Now, "", fmt.Sprintf("wave %d: all deployments serve %s", r.Wave+1, r.TargetVersion))
-	case r.Policy.WaveLimitMillis > 0 && s.Now.Sub(r.StepAt) >= millis(r.Policy.WaveLimitMillis):
+	case r.Policy.WaveLimitMillis > 0 && r.inStep(s) >= millis(r.Policy.WaveLimitMillis):
 		r.fail(s, fmt.Sprintf("its upgrades have not ended after %s: it waits for %s", millis(r.Policy.WaveLimitMillis), r.Waits))
 	}
 }
@@ -142,15 +171,15 @@ func (r *Rollout) gate(s Seen) {
 	r.Waits = few(waits)
 	switch {
 	case r.Waits != "":
-		r.HeldSince = time.Time{}
-	case r.HeldSince.IsZero():
-		r.HeldSince = s.Now
+		r.breaks()
+	case !r.Holds:
+		r.Holds, r.HeldMillis = true, s.Clock.Milliseconds()
 	}
-	if r.Waits == "" && s.Now.Sub(r.HeldSince) >= millis(r.Policy.HoldMillis) {
+	if r.Waits == "" && s.Clock-millis(r.HeldMillis) >= millis(r.Policy.HoldMillis) {
 		r.pass(s)
 		return
 	}
-	if limit := millis(r.Policy.GateLimitMillis); s.Now.Sub(r.StepAt) >= limit {
+	if limit := millis(r.Policy.GateLimitMillis); r.inStep(s) >= limit {
 		r.fail(s, fmt.Sprintf("its gate has not passed after %s: %s", limit, cmp.Or(r.Waits, "its conditions have not held for "+millis(r.Policy.HoldMillis).String())))
 		return
 	}

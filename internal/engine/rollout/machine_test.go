@@ -1,6 +1,7 @@
 package rollout_test
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +23,8 @@ func begun(p rollout.Policy) rollout.Rollout {
 
 // at is what a driver sees, seconds after the start.
 func at(seconds int, ds map[string]rollout.Deployment) rollout.Seen {
-	return rollout.Seen{Now: start.Add(time.Duration(seconds) * time.Second), Driver: "d", Deployments: ds}
+	observed := time.Duration(seconds) * time.Second
+	return rollout.Seen{Now: start, Driver: "d", Clock: observed, Deployments: ds}
 }
 
 func one(d rollout.Deployment) map[string]rollout.Deployment {
@@ -59,7 +61,7 @@ func TestGateHolds(t *testing.T) {
 		"broken between":  {[]rollout.Seen{at(2, switchedTo("")), at(4, switchedTo("late")), at(8, switchedTo(""))}, rollout.Running, rollout.StepGate, "its conditions hold"},
 		"unread between":  {[]rollout.Seen{at(2, switchedTo("")), at(4, one(rollout.Deployment{Unread: "etcd does not answer"})), at(8, switchedTo(""))}, rollout.Running, rollout.StepGate, "its conditions hold"},
 		"unread":          {[]rollout.Seen{at(2, one(rollout.Deployment{Unread: "etcd does not answer"}))}, rollout.Running, rollout.StepGate, a + ": etcd does not answer"},
-		"another driver":  {[]rollout.Seen{at(2, switchedTo("")), {Now: start.Add(9 * time.Second), Driver: "e", Deployments: switchedTo("")}}, rollout.Running, rollout.StepGate, "its conditions hold"},
+		"another driver":  {[]rollout.Seen{at(2, switchedTo("")), {Driver: "e", Clock: time.Hour, Deployments: switchedTo("")}}, rollout.Running, rollout.StepGate, "its conditions hold"},
 		"never":           {[]rollout.Seen{at(2, switchedTo("parked")), at(61, switchedTo("parked"))}, rollout.Stopped, rollout.StepGate, "has not passed after 1m0s: " + a + ": parked"},
 		"never read":      {[]rollout.Seen{at(61, one(rollout.Deployment{Unread: "gone"}))}, rollout.Stopped, rollout.StepGate, "has not passed after 1m0s: " + a + ": gone"},
 		"somebody else":   {[]rollout.Seen{at(2, one(rollout.Deployment{CurrentVersion: "v1", LastUpgradeID: "u-1", LastSwitchID: "u-1"}))}, rollout.Stopped, rollout.StepGate, "somebody else has begun u-1"},
@@ -75,6 +77,53 @@ func TestGateHolds(t *testing.T) {
 				t.Errorf("%s, %s: %q %q, want %s, %s: %q", r.State, r.Step, r.Reason, r.Waits, tc.state, tc.step, tc.says)
 			}
 		})
+	}
+}
+
+// TestOnlyObservedTimeCounts: a limit adds up what drivers have observed. A wall clock that jumps does
+// not count, and neither does the time between two drivers.
+func TestOnlyObservedTimeCounts(t *testing.T) {
+	t.Parallel()
+	bad := switchedTo("parked")
+	r := inGate(t, policy())
+	look := func(driver string, clock time.Duration, now time.Time) rollout.State {
+		r = rollout.Advance(r, rollout.Seen{Now: now, Driver: driver, Clock: clock, Deployments: bad})
+		return r.State
+	}
+	// The gate began when d had observed for 1 s.
+	for s := 2; s <= 41; s++ {
+		if got := look("d", time.Duration(s)*time.Second, start.Add(time.Duration(s)*24*time.Hour)); got != rollout.Running {
+			t.Fatalf("after %d s, and %d days by the wall clock, it is %s", s-1, s, got)
+		}
+	}
+	// The next driver has observed another rollout before. What d has not stored, at most 5 s, is lost.
+	if got := look("e", time.Hour, start.Add(-time.Hour)); got != rollout.Running {
+		t.Fatalf("when another driver begins it is %s", got)
+	}
+	if got := look("e", time.Hour+19*time.Second, start); got != rollout.Running {
+		t.Errorf("after 59 s it is %s", got)
+	}
+	if got := look("e", time.Hour+26*time.Second, start); got != rollout.Stopped {
+		t.Errorf("after 66 s it is %s, %d ms", got, r.StepMillis)
+	}
+}
+
+// TestFewWritesWhileItWaits: a long pause is not one write for each look.
+func TestFewWritesWhileItWaits(t *testing.T) {
+	t.Parallel()
+	p := policy()
+	p.PauseMillis = (2 * time.Hour).Milliseconds()
+	r := rollout.Advance(rollout.Advance(inGate(t, p), at(2, switchedTo(""))), at(7, switchedTo("")))
+	writes, s := 0, 7
+	for ; r.Step == rollout.StepPause && s < 10_000; s += 2 {
+		next := rollout.Advance(r, at(s, nil))
+		if !reflect.DeepEqual(next, r) {
+			writes++
+		}
+		r = next
+	}
+	if r.Wave != 1 || s < 7207 || writes > 200 {
+		t.Errorf("wave %d begins after %d s and %d writes", r.Wave+1, s-7, writes)
 	}
 }
 
@@ -115,7 +164,7 @@ func TestWaveLimit(t *testing.T) {
 	if item, _, _ := r.Item(a); item.Order != "" || r.State != rollout.Running || !strings.Contains(r.Waits, "u-1, which does not belong to the rollout") {
 		t.Errorf("a busy deployment: order %q, %s, %q", item.Order, r.State, r.Waits)
 	}
-	if r = rollout.Advance(r, at(10, busy)); r.State != rollout.Stopped || !strings.Contains(r.Reason, "have not ended after 10s") {
+	if r = rollout.Advance(r, at(11, busy)); r.State != rollout.Stopped || !strings.Contains(r.Reason, "have not ended after 10s") {
 		t.Errorf("after its limit: %s, %q", r.State, r.Reason)
 	}
 }

@@ -70,7 +70,7 @@ func (w *world) step(d *driver) {
 	case d.revision == 0:
 		d.read, d.revision = rollout.Clone(w.rollout), w.revision
 	case d.seen == nil:
-		s := rollout.Seen{Now: w.now, Driver: d.name, Deployments: map[string]rollout.Deployment{}, Checks: map[string]string{}}
+		s := rollout.Seen{Now: w.now, Driver: d.name, Clock: w.now.Sub(time.Unix(1e9, 0)), Deployments: map[string]rollout.Deployment{}, Checks: map[string]string{}}
 		for name, at := range w.all {
 			see := at.see()
 			if name == w.fails && at.current == "v2" {

@@ -65,7 +65,7 @@ func Resume() Change {
 		}
 		r.State, r.Reason, r.Waits, r.BackTo = Running, "", "", 0
 		// Limits begin anew, and so does the hold time of a gate.
-		r.StepAt, r.HeldSince = at, time.Time{}
+		r.restart()
 		r.Note(at, by, "resume")
 		return r, []string{fmt.Sprintf("continue with wave %d of %d", r.Wave+1, len(r.Waves))}, nil
 	}

@@ -4,10 +4,12 @@ import "time"
 
 // Seen is what a driver has read, after it has read the record that it passes to Advance.
 type Seen struct {
-	Now time.Time
+	Now time.Time // for the history; it decides nothing
 	// Driver names one uninterrupted period of observation. A driver that was away for long uses
 	// another name afterwards.
-	Driver      string
+	Driver string
+	// Clock is the time that Driver has observed. It never goes back.
+	Clock       time.Duration
 	Deployments map[string]Deployment
 	Checks      map[string]string // by name: why it has not passed; "" means passed. A missing one did not run.
 }

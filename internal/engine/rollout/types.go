@@ -85,13 +85,16 @@ type Rollout struct {
 	Reason string `json:"reason,omitempty"` // of STOPPED, PAUSED and the states of a rollback; for people
 	Wave   int    `json:"wave"`             // index of the current wave
 	Step   Step   `json:"step"`
-	// StepAt is the begin of the step by the clock of the driver. It decides only how long to wait.
-	StepAt time.Time `json:"stepAt,omitzero"`
-	// HeldSince is the time since which Driver has seen the gate's conditions hold. Another driver
-	// begins anew, because nobody looked meanwhile.
-	HeldSince time.Time `json:"heldSince,omitzero"`
-	Driver    string    `json:"driver,omitempty"`
-	Waits     string    `json:"waits,omitempty"` // what the current step waits for; for people
+	// StepMillis is how long drivers had observed the step, when Driver had observed for ClockMillis.
+	// Limits and pauses count only observed time: no wall clock decides.
+	StepMillis  int64  `json:"stepMillis,omitempty"`
+	Driver      string `json:"driver,omitempty"` // of the latest look
+	ClockMillis int64  `json:"clockMillis,omitempty"`
+	// Holds means that Driver has seen the gate's conditions hold since it had observed for
+	// HeldMillis. Another driver begins anew, because nobody looked meanwhile.
+	Holds      bool   `json:"holds,omitempty"`
+	HeldMillis int64  `json:"heldMillis,omitempty"`
+	Waits      string `json:"waits,omitempty"` // what the current step waits for; for people
 	// BackTo is the index of the first wave that a rollback includes.
 	BackTo int `json:"backTo,omitempty"`
 

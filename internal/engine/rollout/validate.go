@@ -41,7 +41,7 @@ func CheckName(name string) error {
 func New(name, id, target string, waves [][]string, p Policy, by string, at time.Time) Rollout {
 	r := Rollout{
 		Format: Format, Name: name, ID: id, TargetVersion: target, Policy: p, State: Running, Step: StepUpgrade,
-		StepAt: at, By: by, Began: at,
+		By: by, Began: at,
 	}
 	for _, names := range waves {
 		var w Wave

@@ -2,7 +2,6 @@ package rollouts
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"reflect"
 	"slices"
@@ -77,16 +76,12 @@ func (r *Runner) drive(ctx context.Context) error {
 	return g.Wait()
 }
 
-// away is the longest time between two looks of one period of observation. A gate's hold time begins
-// anew after a longer one.
-const away = 15 * time.Second
-
 // driveOne advances one rollout until it needs no driver. It returns the latest revision that it has
 // read, at least the one of first.
 func (r *Runner) driveOne(ctx context.Context, first rollout.Rollout) (last int64) {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave() // otherwise the watch would go on with the context of all drivers
-	driver, looked := rand.Text(), time.Now()
+	c := newClock()
 	name, last := first.Name, first.Revision
 	watch := r.Rollouts.Watch(ctx)
 	for {
@@ -100,14 +95,8 @@ func (r *Runner) driveOne(ctx context.Context, first rollout.Rollout) (last int6
 		case err != nil:
 			r.Log.Info("cannot read a rollout", zap.String("rollout", name), zap.Error(err))
 		default:
-			// The process may have been suspended, and a gate may have been broken meanwhile.
-			if time.Since(looked) > away {
-				driver = rand.Text()
-			}
 			var moved bool
-			ro, moved = r.advance(ctx, ro, driver)
-			looked = time.Now()
-			if moved {
+			if ro, moved = r.advance(ctx, ro, c); moved {
 				continue
 			}
 		}
@@ -139,8 +128,11 @@ func (r *Runner) wait(ctx context.Context, watch <-chan []rollout.Rollout, ro ro
 
 // advance makes one transition of a rollout, and returns it. moved reports that the driver must look
 // again at once.
-func (r *Runner) advance(ctx context.Context, ro rollout.Rollout, driver string) (now rollout.Rollout, moved bool) {
-	seen := rollout.Seen{Driver: driver, Checks: r.check(ctx, ro), Deployments: r.look(ctx, ro), Now: time.Now().UTC()}
+func (r *Runner) advance(ctx context.Context, ro rollout.Rollout, c *clock) (now rollout.Rollout, moved bool) {
+	c.tick(time.Now(), away)
+	seen := rollout.Seen{Checks: r.check(ctx, ro), Deployments: r.look(ctx, ro), Now: time.Now().UTC()}
+	c.tick(time.Now(), r.longestLook(ro))
+	seen.Driver, seen.Clock = c.driver, c.sum
 	next := rollout.Advance(ro, seen)
 	if ctx.Err() != nil || reflect.DeepEqual(next, ro) {
 		return ro, false

@@ -56,7 +56,7 @@ func ordered(t *testing.T) (*Runner, deploymenttest.World, func(func())) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.advance(t.Context(), ro, "d")
+	r.advance(t.Context(), ro, newClock())
 	return r, w, func(f func()) { before = f }
 }
 
@@ -147,7 +147,7 @@ func TestRunningUpgradeShowsWhatItWaitsFor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ro, _ = r.advance(t.Context(), ro, "d"); ro.Waits != deploymenttest.Name+": "+want {
+		if ro, _ = r.advance(t.Context(), ro, newClock()); ro.Waits != deploymenttest.Name+": "+want {
 			t.Errorf("it waits for %q, want %q", ro.Waits, want)
 		}
 	}

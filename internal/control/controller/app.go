@@ -186,8 +186,16 @@ func (a *App) rollouts(service *api.Service) *rollouts.Runner {
 	}
 	return rollouts.New(rollouts.Config{
 		ID: a.opts.ID, Coord: a.store, Store: a.deployment, Rollouts: all, Acts: service,
-		Checks: a.cfg.RolloutChecks, Look: a.opts.RolloutLook, Log: a.log,
+		Checks: a.cfg.RolloutChecks, NoWayBack: a.noWayBack, Look: a.opts.RolloutLook, Log: a.log,
 	})
+}
+
+// noWayBack returns why no rollback could lead to a version that was left, "" if one could.
+func (a *App) noWayBack(version string) string {
+	if db, configured := a.cfg.Database(version); !configured || db.Disabled {
+		return fmt.Sprintf("%s is disabled or missing in the configuration, so it would not follow: enable it", version)
+	}
+	return ""
 }
 
 // work prepares the deployment, and then owns shards, syncs and leads. If it must wait for a

@@ -11,6 +11,10 @@ import (
 // without a switch, for example because a database fails meanwhile.
 const maxReturns = 5
 
+// backLimit bounds the time in which no deployment of a rollback gets further. After it somebody has
+// to look: a rollback may be refused for ever.
+const backLimit = time.Hour
+
 // Advance returns the record after what a driver has seen. It makes one transition at most, so the
 // driver stores each before it looks again. An equal record means that nothing changes.
 func Advance(r Rollout, s Seen) Rollout {
@@ -202,6 +206,7 @@ func (r *Rollout) fail(s Seen, why string) {
 	r.Reason, r.State, r.Waits = fmt.Sprintf("wave %d: %s", r.Wave+1, why), Stopped, ""
 	if r.Policy.OnFailure == RollBackToo {
 		r.State, r.BackTo = RollingBack, r.Wave
+		r.enter(r.Step, s) // the limit of the rollback begins
 	}
 	r.Note(s.Now, "", fmt.Sprintf("stops: %s", r.Reason))
 }
@@ -209,11 +214,17 @@ func (r *Rollout) fail(s Seen, why string) {
 // rollBack returns the deployments of the waves from BackTo on.
 func (r *Rollout) rollBack(s Seen) {
 	var waits, left []string
+	further, over := false, r.inStep(s) >= backLimit
 	for w := r.BackTo; w < len(r.Waves); w++ {
 		items := r.Waves[w].Items
 		for i := range items {
+			before := items[i]
 			why := r.giveBack(w, i, s)
-			if why != "" {
+			further = further || items[i].ID != before.ID || items[i].Result != before.Result
+			switch {
+			case why != "" && over:
+				items[i].Result, items[i].Detail = NotRolled, shorten(fmt.Sprintf("nothing happened for %s; it waits for %s", backLimit, why), maxDetail)
+			case why != "":
 				waits = append(waits, items[i].Name+": "+why)
 			}
 			if items[i].Result == LeftAlone || items[i].Result == NotRolled {
@@ -222,6 +233,9 @@ func (r *Rollout) rollBack(s Seen) {
 		}
 	}
 	if r.Waits = few(waits); r.Waits != "" {
+		if further {
+			r.StepMillis, r.ClockMillis = 0, s.Clock.Milliseconds()
+		}
 		return
 	}
 	if len(left) > 0 {

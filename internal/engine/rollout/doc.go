@@ -19,6 +19,7 @@
 //   - After a failure no deployment begins to upgrade, until an operator resumes the rollout.
 //   - A rollback touches only upgrades that the rollout itself began. It leaves a deployment that
 //     somebody else has upgraded since.
+//   - A rollback ends. A deployment that does not get further is named with the reason.
 //
 // Begin to read at Rollout, then Advance and Next.
 //

@@ -229,6 +229,43 @@ func TestNext(t *testing.T) {
 	}
 }
 
+// TestRollbackEnds: a rollback that is refused for ever stops with its reason. The limit begins anew
+// when a deployment gets further, and another rollback tries again.
+func TestRollbackEnds(t *testing.T) {
+	t.Parallel()
+	p := policy()
+	p.OnFailure = rollout.RollBackToo
+	const hour = 3600
+	r := rollout.Advance(inGate(t, p), at(61, switchedTo("parked")))
+	if r.State != rollout.RollingBack {
+		t.Fatalf("it is %s: %s", r.State, r.Reason)
+	}
+	// Its order is given late, because the deployment could not be read.
+	r = rollout.Advance(r, at(61+hour-1, one(rollout.Deployment{Unread: "gone"})))
+	r = rollout.Advance(r, at(61+hour-1, switchedTo("parked")))
+	item, _, _ := r.Item(a)
+	r, _ = rollout.Report(r, a, item.ID, "there is no rollback to v1: it is disabled")
+	r = rollout.Advance(r, at(61+2*hour-2, switchedTo("parked")))
+	if r.State != rollout.RollingBack || !strings.Contains(r.Waits, "it is disabled") {
+		t.Errorf("within the limit it is %s: %q", r.State, r.Waits)
+	}
+	r = rollout.Advance(r, at(61+2*hour, switchedTo("parked")))
+	item, _, _ = r.Item(a)
+	if r.State != rollout.Stopped || item.Result != rollout.NotRolled || !strings.Contains(r.Reason, "rolled back except "+a+": nothing happened for 1h0m0s; it waits for there is no rollback to v1: it is disabled") {
+		t.Errorf("after the limit it is %s: %q, %+v", r.State, r.Reason, item)
+	}
+	r, does, err := rollout.RollBack(0, "")(r, "a test", start)
+	if err != nil || len(does) == 0 {
+		t.Fatalf("again: %q, %v", does, err)
+	}
+	if got := rollout.Next(r, a, switchedTo("")[a]); got.Act != rollout.Begin || got.Target != "v1" {
+		t.Errorf("again: %+v", got)
+	}
+	if r = rollout.Advance(r, at(61+2*hour+1, switchedTo("parked"))); r.State != rollout.RollingBack {
+		t.Errorf("again: it is %s: %s", r.State, r.Reason)
+	}
+}
+
 // TestOperator: which verb is possible in which state, and what it leaves alone.
 func TestOperator(t *testing.T) {
 	t.Parallel()

@@ -130,6 +130,7 @@ func RollBack(wave int, reason string) Change {
 		if ordered == 0 {
 			return r, nil, nil
 		}
+		r.restart() // the limit of the rollback begins
 		r.State, r.BackTo, r.Reason, r.Waits = RollingBack, to, cmp.Or(reason, "by an operator"), ""
 		r.Note(at, by, fmt.Sprintf("rollback from wave %d: %s", to+1, r.Reason))
 		return r, []string{fmt.Sprintf("abort or roll back the upgrades that the rollout has begun in the waves %d to %d (%d deployments)", to+1, r.Wave+1, ordered)}, nil

@@ -67,6 +67,11 @@ func (r *Runner) act(ctx context.Context, name string) {
 	by := fmt.Sprintf("rollout %s of %s", ro.Name, ro.By)
 	switch a.Act {
 	case rollout.Begin:
+		// Better refused now than with the deployment at a version that nothing leads back from.
+		if why := r.noWayBack(ro, a, d); why != "" {
+			r.report(ctx, name, a.ID, errors.New(why))
+			return
+		}
 		// The record's own compare-and-swap would try again on a later record, which may have the
 		// upgrade of somebody else.
 		conditions = append(conditions, r.Store.Condition(d))
@@ -84,6 +89,18 @@ func (r *Runner) act(ctx context.Context, name string) {
 	default:
 		r.report(ctx, name, a.ID, err)
 	}
+}
+
+// noWayBack returns why an upgrade must not begin, because a wave that fails is to go back and this
+// deployment could not. "" means that it may.
+func (r *Runner) noWayBack(ro rollout.Rollout, a rollout.Action, d upgradestate.Deployment) string {
+	if ro.State != rollout.Running || ro.Policy.OnFailure != rollout.RollBackToo || r.NoWayBack == nil {
+		return ""
+	}
+	if why := r.NoWayBack(d.CurrentVersion); why != "" {
+		return fmt.Sprintf("after a switch to %s it could not roll back: %s; or begin the rollout with --stop-only", a.Target, why)
+	}
+	return ""
 }
 
 // report stores why an order does not go on, for people.

@@ -167,6 +167,29 @@ func TestRunningUpgradeShowsWhatItWaitsFor(t *testing.T) {
 	waits("its upgrade, which waits for 'switch': this upgrade holds at ready")
 }
 
+// TestNoUpgradeWithoutAWayBack: a deployment that could not roll back begins only in a rollout that
+// does not need it.
+func TestNoUpgradeWithoutAWayBack(t *testing.T) {
+	t.Parallel()
+	for policy, want := range map[rollout.OnFailure]string{rollout.RollBackToo: "", rollout.StopOnly: "r-1-0-0-1"} {
+		r, w, _ := ordered(t)
+		r.NoWayBack = func(version string) string { return version + " is disabled" }
+		change(t, r, func(ro rollout.Rollout, _ string, _ time.Time) (rollout.Rollout, []string, error) {
+			ro.Policy.OnFailure = policy
+			return ro, []string{""}, nil
+		})
+		r.act(t.Context(), "r")
+		ro, err := r.Rollouts.Get(t.Context(), "r")
+		if err != nil {
+			t.Fatal(err)
+		}
+		item, _, _ := ro.Item(deploymenttest.Name)
+		if got := upgrade(t, w); got != want || strings.Contains(item.Detail, "after a switch to v2 it could not roll back: v1 is disabled") != (want == "") {
+			t.Errorf("on failure %s: upgrade %q runs, and it shows %q", policy, got, item.Detail)
+		}
+	}
+}
+
 // TestAgainst: what a gate finds in the state of a deployment.
 func TestAgainst(t *testing.T) {
 	t.Parallel()

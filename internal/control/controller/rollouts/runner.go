@@ -40,6 +40,9 @@ type Config struct {
 	Rollouts *deployment.Rollouts // shared by the controllers of a process
 	Acts     Acts
 	Checks   map[string]Check // by name
+	// NoWayBack returns why a version would not follow after a switch, so that nothing could roll
+	// back to it. "" means that nothing is known against it. Nil: not checked.
+	NoWayBack func(version string) string
 	// Look is the time between two looks at a wave. 0: DefaultLook.
 	Look time.Duration
 	Log  *zap.Logger

@@ -67,7 +67,7 @@ func (f *fleet) host(ctx context.Context, id string) *process {
 	for _, name := range f.names {
 		set := (&system{shards: 1}).settings()
 		set.Deployment = name
-		set.RolloutChecks = map[string]rollouts.Check{"errors": {Timeout: time.Minute, Run: func(_ context.Context, env []string) error {
+		set.RolloutChecks = map[string]rollouts.Check{"errors": {Timeout: time.Minute, Run: func(_ context.Context, env []string, _ []byte) error {
 			if slices.Contains(env, fmt.Sprintf("DBCONTROLLER_WAVE=%d", f.fails)) {
 				return errors.New("2 errors a second")
 			}

@@ -14,15 +14,21 @@ import (
 // Check is a check of a gate, from the configuration.
 type Check struct {
 	Timeout time.Duration
-	// Run returns an error unless the check has passed. env names the rollout, its wave and its
-	// deployments.
-	Run func(ctx context.Context, env []string) error
+	// Run returns an error unless the check has passed. env names the rollout, its wave and the
+	// target. deployments are the names of the wave, one a line.
+	Run func(ctx context.Context, env []string, deployments []byte) error
 }
 
 // Command returns a check that runs a program. It passes if the program exits with status 0.
 func Command(argv []string, timeout time.Duration) Check {
-	return Check{Timeout: timeout, Run: func(ctx context.Context, env []string) error { return hooks.RunCommand(ctx, argv, env, nil) }}
+	return Check{Timeout: timeout, Run: func(ctx context.Context, env []string, deployments []byte) error {
+		return hooks.RunCommand(ctx, argv, env, deployments)
+	}}
 }
+
+// longestVariable bounds the names in a variable of the environment. Linux starts no program with a
+// longer one than 128 KiB, and a wave of 1,000 deployments may be longer.
+const longestVariable = 100 << 10
 
 // check runs the checks of a gate. It returns nothing outside of a gate. A check that this
 // controller's configuration lacks has not passed.
@@ -36,8 +42,12 @@ func (r *Runner) check(ctx context.Context, ro rollout.Rollout) map[string]strin
 	}
 	env := []string{
 		"DBCONTROLLER_ROLLOUT=" + ro.Name, fmt.Sprintf("DBCONTROLLER_WAVE=%d", ro.Wave+1),
-		"DBCONTROLLER_TARGET_VERSION=" + ro.TargetVersion, "DBCONTROLLER_DEPLOYMENTS=" + strings.Join(names, " "),
+		"DBCONTROLLER_TARGET_VERSION=" + ro.TargetVersion,
 	}
+	if all := strings.Join(names, " "); len(all) <= longestVariable {
+		env = append(env, "DBCONTROLLER_DEPLOYMENTS="+all)
+	}
+	lines := []byte(strings.Join(names, "\n") + "\n")
 	var mu sync.Mutex
 	var running sync.WaitGroup
 	all := map[string]string{}
@@ -45,7 +55,7 @@ func (r *Runner) check(ctx context.Context, ro rollout.Rollout) map[string]strin
 		running.Go(func() {
 			why := fmt.Sprintf("controller %s has no such check in its configuration", r.ID)
 			if check, ok := r.Checks[name]; ok {
-				why = runCheck(ctx, check, env)
+				why = runCheck(ctx, check, env, lines)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -56,10 +66,10 @@ func (r *Runner) check(ctx context.Context, ro rollout.Rollout) map[string]strin
 	return all
 }
 
-func runCheck(ctx context.Context, c Check, env []string) string {
+func runCheck(ctx context.Context, c Check, env []string, deployments []byte) string {
 	short, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	err := c.Run(short, env)
+	err := c.Run(short, env, deployments)
 	switch {
 	case err == nil:
 		return ""

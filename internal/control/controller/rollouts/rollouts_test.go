@@ -226,16 +226,36 @@ func TestChecksRun(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "mark")
 	r := New(Config{ID: "c", Log: zap.NewNop(), Checks: map[string]Check{
 		"passes": Command([]string{"/bin/sh", "-c", `test "$DBCONTROLLER_ROLLOUT/$DBCONTROLLER_WAVE/$DBCONTROLLER_DEPLOYMENTS/$DBCONTROLLER_TARGET_VERSION" = "r/1/a b/v2" && touch ` + mark}, time.Minute),
+		"reads":  Command([]string{"/bin/sh", "-c", `test "$(cat | tr '\n' ,)" = a,b,`}, time.Minute),
 		"fails":  Command([]string{"/bin/sh", "-c", "exit 3"}, time.Minute),
-		"hangs":  {time.Millisecond, func(ctx context.Context, _ []string) error { <-ctx.Done(); return errors.New("killed") }},
+		"hangs":  {time.Millisecond, func(ctx context.Context, _ []string, _ []byte) error { <-ctx.Done(); return errors.New("killed") }},
 	}})
-	ro := rollout.New("r", "r-1", "v2", [][]string{{"a", "b"}}, rollout.Policy{Checks: []string{"passes", "fails", "hangs", "missing"}}, "a test", time.Now())
+	ro := rollout.New("r", "r-1", "v2", [][]string{{"a", "b"}}, rollout.Policy{Checks: []string{"passes", "reads", "fails", "hangs", "missing"}}, "a test", time.Now())
 	if got := r.check(t.Context(), ro); got != nil {
 		t.Errorf("outside of a gate: %v", got)
 	}
 	ro.Step = rollout.StepGate
-	want := map[string]string{"passes": "", "fails": "it ends with exit status 3", "hangs": "no answer within 1ms", "missing": "controller c has no such check in its configuration"}
+	want := map[string]string{"passes": "", "reads": "", "fails": "it ends with exit status 3", "hangs": "no answer within 1ms", "missing": "controller c has no such check in its configuration"}
 	if got := r.check(t.Context(), ro); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%q\nwant %q", got, want)
+	}
+}
+
+// TestChecksOfALargeWave: a program starts, and gets all names, where they are too long for its
+// environment. One that reads nothing passes as well.
+func TestChecksOfALargeWave(t *testing.T) {
+	t.Parallel()
+	names := make([]string, rollout.MaxDeployments)
+	for i := range names {
+		names[i] = fmt.Sprintf("services/%s/deployments/d%03d", strings.Repeat("s", 150), i)
+	}
+	r := New(Config{Log: zap.NewNop(), Checks: map[string]Check{
+		"counts": Command([]string{"/bin/sh", "-c", `test -z "${DBCONTROLLER_DEPLOYMENTS+x}" && test "$(cat | wc -l)" -eq 1000`}, time.Minute),
+		"reads":  Command([]string{"/bin/sh", "-c", "exit 0"}, time.Minute),
+	}})
+	ro := rollout.New("r", "r-1", "v2", [][]string{names}, rollout.Policy{Checks: []string{"counts", "reads"}}, "a test", time.Now())
+	ro.Step = rollout.StepGate
+	if got := r.check(t.Context(), ro); got["counts"] != "" || got["reads"] != "" {
+		t.Errorf("%q", got)
 	}
 }

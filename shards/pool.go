@@ -93,6 +93,23 @@ func (p *Pool) Leaving() []int {
 	return slices.Sorted(maps.Keys(p.leaving))
 }
 
+// StandsBy reports whether this process is a healthy member without a shard: its registration is
+// alive, and other members hold the locks of all shards. A lock vanishes with the lease of its
+// owner, so a shard of a dead member does not count as held.
+func (p *Pool) StandsBy() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.alive() || len(p.owned) > 0 || p.members.keys[p.memberKey()].Lease != p.lease.ID() {
+		return false
+	}
+	for shard := range p.cfg.Ring {
+		if lock, held := p.locks.keys[shardKey(p.lockPrefix(), shard)]; !held || lock.Lease == p.lease.ID() {
+			return false
+		}
+	}
+	return true
+}
+
 // Changes receives a value after Owned or Leaving may have changed. Several changes may share one
 // value. It is for one receiver.
 func (p *Pool) Changes() <-chan struct{} { return p.changes }

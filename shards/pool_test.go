@@ -87,6 +87,71 @@ func holds(t *testing.T, root *memcoord.Store, l shards.Lock) bool {
 	return err == nil
 }
 
+// A member that gets no shard stands by while every shard has a living owner, and only then.
+func TestStandsBy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := memcoord.New()
+		var all []*process
+		for i := range 9 { // one more than there are shards
+			all = append(all, run(t, root, fmt.Sprint("m", i)))
+		}
+		// They play engines that give up shards at once.
+		settle := func() {
+			for range 100 {
+				time.Sleep(time.Second)
+				for _, p := range all {
+					for _, n := range p.Leaving() {
+						if err := p.Release(t.Context(), n); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+			}
+		}
+		settle()
+		var idle, owner *process
+		for i, p := range all {
+			if got, want := p.StandsBy(), len(p.Owned()) == 0; got != want {
+				t.Errorf("member %d owns %d shards and stands by: %v", i, len(p.Owned()), got)
+			}
+			if len(p.Owned()) == 0 {
+				idle = p
+			} else {
+				owner = p
+			}
+		}
+		if idle == nil {
+			t.Fatal("every member owns a shard")
+		}
+		// A dead owner's shard has no owner until somebody takes it.
+		seen := make(chan bool, 1)
+		owner.store.Cut()
+		idle.store.OnCommit(func([]coord.Condition, []coord.Op) memcoord.Fault {
+			select {
+			case seen <- idle.StandsBy():
+			default:
+			}
+			return memcoord.Deliver
+		})
+		settle()
+		if len(idle.Owned()) == 0 || <-seen || idle.StandsBy() {
+			t.Errorf("it owns %d shards of the dead member", len(idle.Owned()))
+		}
+		owner.store.Heal()
+		// Without its own registration it does not stand by.
+		unregistered := shards.New(root.Client(), shards.Config{Prefix: "d", ID: "u", Ring: 8})
+		if unregistered.StandsBy() {
+			t.Error("a process that does not run stands by")
+		}
+		for _, p := range all {
+			p.stop(t)
+			if p.StandsBy() {
+				t.Error("a process that has ended stands by")
+			}
+		}
+	})
+}
+
 // A shard changes hands only by way of Leaving and Release, and then at once.
 func TestHandover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -251,7 +251,9 @@ func (a *App) work(ctx context.Context) error {
 // A process with many controllers then starts the next one.
 func (a *App) Started() <-chan struct{} { return a.started.done() }
 
-// Ready returns nil while the controller works, and otherwise an error with the reason.
+// Ready returns nil while the controller works or stands by, and otherwise an error with the reason.
+// A controller without a shard stands by if other controllers own all of them. With fewer shards than
+// controllers it must count as ready: otherwise a rolling update would wait for it for ever.
 func (a *App) Ready() error {
 	if err := a.waiting.why(); err != nil {
 		return fmt.Errorf("waiting for the databases: %w", err)
@@ -262,8 +264,8 @@ func (a *App) Ready() error {
 	if err := a.missing(); err != nil {
 		return fmt.Errorf("waiting for a database: %w", err)
 	}
-	if len(a.pool.Owned()) == 0 {
-		return errors.New("waiting for shards: other controllers own all of them, or etcd does not answer")
+	if len(a.pool.Owned()) == 0 && !a.pool.StandsBy() {
+		return errors.New("waiting for shards: not all of them have an owner, or etcd does not answer")
 	}
 	return a.engines.Ready()
 }

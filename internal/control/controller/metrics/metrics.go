@@ -88,7 +88,7 @@ func both(name, shardName, help string, value func(syncer.Progress) float64) val
 }
 
 var (
-	ready      = desc("controller_ready", "1 while this controller works. 0: it waits; /readyz shows the reason.")
+	ready      = desc("controller_ready", "1 while this controller works, or stands by because others own all shards. 0: it waits; /readyz shows the reason.")
 	leads      = desc("controller_leads", "1 at the controller that drives upgrades.")
 	shardsIn   = desc("shards", "Shards that this controller owns, by their state.", "state")
 	copyStages = desc("copy_seconds_total", "Time that all copy workers spent in each activity: wait, read, transform, write, and again (records that exist already and are applied in transactions). It starts at 0 with each direction.", "stage")

@@ -89,5 +89,10 @@ func TestUnknownDeployment(t *testing.T) {
 	if eval[bool](b, "window.hacked !== undefined") {
 		t.Error("the address ran as a script")
 	}
+	// An address that was cut within an escape. Another one works afterwards.
+	b.visit(s.addresses[0] + "/ui/#/d/%")
+	b.sees("the address of this view names nothing: %")
+	b.visit(s.addresses[0] + "/ui/#/")
+	b.sees("None. A rollout upgrades many deployments")
 	b.clean("401", "400", "404")
 }

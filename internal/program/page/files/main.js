@@ -71,18 +71,35 @@ function failed(e) {
     el('p', {}, el('a', { href: '#/' }, 'All deployments'), ' ', el('button', { type: 'button', onclick: show }, 'Try again'))));
 }
 
+// decoded returns the name in an address. Somebody may have cut the address in the middle of an escape.
+function decoded(name) {
+  try {
+    return decodeURIComponent(name);
+  } catch {
+    throw new Error('the address of this view names nothing: ' + name);
+  }
+}
+
 // show shows the view that the address names: #/, #/d/NAME, #/lens/NAME or #/r/ROLLOUT.
 function show() {
   if (!user) return;
   stop();
   const [, kind, name] = location.hash.split('/');
   connected('', 'connecting …');
+  try {
+    view(kind, name);
+  } catch (e) {
+    failed(e);
+  }
+}
+
+function view(kind, name) {
   if (kind === 'd' && name) {
-    deployment(main, decodeURIComponent(name), user, leave.signal, failed);
+    deployment(main, decoded(name), user, leave.signal, failed);
   } else if (kind === 'lens' && name) {
-    lens(main, decodeURIComponent(name), leave.signal, failed);
+    lens(main, decoded(name), leave.signal, failed);
   } else if (kind === 'r' && name) {
-    rollout(main, decodeURIComponent(name), user, leave.signal, failed);
+    rollout(main, decoded(name), user, leave.signal, failed);
   } else {
     overview(main, user, leave.signal, failed);
   }

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"dbcontroller.dev/internal/engine/hooks"
+	"dbcontroller.dev/internal/engine/rollout"
 	serverapp "dbcontroller.dev/internal/program/server/app"
 	"dbcontroller.dev/upgradestate"
 )
@@ -141,6 +142,16 @@ func watched(t *testing.T, seen exported) {
 		t.Errorf("a total fell from %v to %v", applied, now)
 	}
 	scrape(t, seen, serverapp.Metrics(r))
+
+	// Rollouts that somebody has to look at, and one that is over.
+	for rolloutName, state := range map[string]rollout.State{"a": rollout.Stopped, "b": rollout.Paused, "c": rollout.Done} {
+		ro := rollout.New(rolloutName, "r-"+rolloutName, "v2", [][]string{{name}}, rollout.Policy{GateLimitMillis: 1, OnFailure: rollout.StopOnly}, "a test", time.Now())
+		ro.State = state
+		_, err := s.admin.Rollouts().Store(ctx, ro, 0)
+		s.check(err)
+	}
+	pass(2 * time.Second)
+	want("rollouts", at(c2), map[string]float64{"rollout_state a STOPPED UPGRADE 1": 1, "rollout_state b PAUSED UPGRADE 1": 1, "rollout_state c DONE UPGRADE 1": absent})
 
 	// Nothing is shown that is not known.
 	c2.conn.Cut()

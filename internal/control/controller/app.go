@@ -80,6 +80,7 @@ import (
 	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/internal/engine/collections"
 	"dbcontroller.dev/internal/engine/hooks"
+	"dbcontroller.dev/internal/engine/rollout"
 	"dbcontroller.dev/internal/engine/switchover"
 	"dbcontroller.dev/internal/engine/verify"
 	"dbcontroller.dev/record"
@@ -180,14 +181,16 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 
 // rollouts returns the part that carries out rollouts.
 func (a *App) rollouts(service *api.Service) *rollouts.Runner {
-	all := a.opts.Rollouts
-	if all == nil {
-		all = a.deployment.Rollouts()
-	}
 	return rollouts.New(rollouts.Config{
-		ID: a.opts.ID, Coord: a.store, Store: a.deployment, Rollouts: all, Acts: service,
+		ID: a.opts.ID, Coord: a.store, Store: a.deployment, Rollouts: a.opts.Rollouts, Acts: service,
 		Checks: a.cfg.RolloutChecks, NoWayBack: a.noWayBack, Look: a.opts.RolloutLook, Log: a.log,
 	})
+}
+
+// knownRollouts returns the rollouts that this process has seen last.
+func (a *App) knownRollouts() []rollout.Rollout {
+	all, _ := a.opts.Rollouts.Newest()
+	return all
 }
 
 // noWayBack returns why no rollback could lead to a version that was left, "" if one could.

@@ -91,7 +91,7 @@ type Doors interface {
 func (a *App) Metrics() prometheus.Collector {
 	return prometheus.WrapCollectorWith(prometheus.Labels{"deployment": a.cfg.Deployment}, metrics.Of(metrics.Source{
 		Deployments: a.deployment, Ready: a.Ready, Leads: a.leading.Load, Stages: a.engines.Stages, Progress: a.engines.Progress,
-		Hooks: a.hooks.Stats, Waits: a.waits, BackAway: a.wayBack.BackAway, Shards: a.cfg.ShardMetrics,
+		Hooks: a.hooks.Stats, Waits: a.waits, BackAway: a.wayBack.BackAway, Rollouts: a.knownRollouts, Shards: a.cfg.ShardMetrics,
 	}))
 }
 

@@ -36,6 +36,9 @@ func New(cfg Settings, registry *transform.Registry, store coord.Store, backend 
 		},
 	})
 	a.hooks = hooks.New(cfg.Hooks, a.deployment, a.log)
+	if a.opts.Rollouts == nil {
+		a.opts.Rollouts = a.deployment.Rollouts()
+	}
 	a.marks = &marks{connections: a.connections, cfg: cfg, opts: &a.opts, deployment: a.deployment, log: a.log}
 	a.collections = collections.New(collections.Parts{
 		Deployments: a.deployment, Registry: registry, Carry: opts.Carry, Log: a.log,

@@ -219,6 +219,19 @@ func (r *Rollouts) Watch(ctx context.Context) <-chan []rollout.Rollout {
 	})
 }
 
+// Newest returns the rollouts as a running Watch has seen them last, without a call of the store.
+// known is false if nobody watches, or nothing was seen yet.
+func (r *Rollouts) Newest() (all []rollout.Rollout, known bool) {
+	r.mu.Lock()
+	f := r.follower
+	r.mu.Unlock()
+	if f == nil {
+		return nil, false
+	}
+	all, known, _ = f.newest()
+	return all, known
+}
+
 // rolloutFollower is the watch of all rollouts that a process shares.
 type rolloutFollower struct {
 	users int // Rollouts.mu guards it

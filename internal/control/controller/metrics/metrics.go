@@ -12,6 +12,7 @@ import (
 
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/engine/hooks"
+	"dbcontroller.dev/internal/engine/rollout"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/upgradestate"
 )
@@ -30,6 +31,7 @@ type Source struct {
 	Hooks       func() []hooks.Stats                   // its hooks
 	Waits       func() []upgradestate.Blocker          // its reasons to wait
 	BackAway    func(d upgradestate.Deployment) string // why the database that a rollback needs is away
+	Rollouts    func() []rollout.Rollout               // that this process knows of
 	Shards      bool                                   // adds metrics of each shard
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/control/deployment/api/status"
+	"dbcontroller.dev/internal/engine/rollout"
 	"dbcontroller.dev/internal/engine/switchover"
 	"dbcontroller.dev/internal/engine/throttle"
 	"dbcontroller.dev/upgradestate"
@@ -88,11 +90,13 @@ var (
 	rollbackSafe     = desc("rollback_safe", "1 if a rollback would lose nothing; no series if no rollback is possible.")
 	rollbackParked   = desc("rollback_parked_groups", "Groups that a rollback cannot migrate and that are not waived; no series if no rollback is possible.")
 	reverseSync      = desc("rollback_reverse_sync", "1 while the version before the latest switch is kept in sync.")
+
+	rolloutState = desc("rollout_state", "1 for each rollout with this deployment that is not done or rolled back, by its state, wave and step.", "rollout", "state", "wave", "step")
 )
 
 var wholeDescs = []*prometheus.Desc{known, version, epoch, phaseIs, ringSize, reporting, controllerCount, processes, heldWrites, lagKnown,
 	lag, parkedGroups, mismatched, paused, throttled, breaches, undecided, anew, target, stepIs, readyShards, failedAttempts, blockers, blockedBy, holdSeconds,
-	predicted, proof, switchedAt, switchPause, switchStep, rollbackPossible, rollbackSafe, rollbackParked, reverseSync}
+	predicted, proof, switchedAt, switchPause, switchStep, rollbackPossible, rollbackSafe, rollbackParked, reverseSync, rolloutState}
 
 func (w *whole) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range wholeDescs {
@@ -132,6 +136,17 @@ func (w *whole) read() {
 	if err == nil {
 		// After a failure only deployment_known remains, as 0.
 		w.show(s, time.Now())
+		w.showRollouts(d.Name)
+	}
+}
+
+// showRollouts shows the rollouts that somebody may have to look at.
+func (w *whole) showRollouts(name string) {
+	for _, r := range w.Rollouts() {
+		if _, _, in := r.Item(name); !in || r.State == rollout.Done || r.State == rollout.RolledBack {
+			continue
+		}
+		w.gauge(rolloutState, 1, r.Name, string(r.State), strconv.Itoa(r.Wave+1), string(r.Step))
 	}
 }
 

@@ -7962,6 +7962,7 @@ type ForgetRolloutRequest struct {
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	DryRun        bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	RequestedBy   string                 `protobuf:"bytes,3,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
+	Confirm       string                 `protobuf:"bytes,4,opt,name=confirm,proto3" json:"confirm,omitempty"` // the name again, to delete a record that cannot be read; a dry run may leave it out
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8013,6 +8014,13 @@ func (x *ForgetRolloutRequest) GetDryRun() bool {
 func (x *ForgetRolloutRequest) GetRequestedBy() string {
 	if x != nil {
 		return x.RequestedBy
+	}
+	return ""
+}
+
+func (x *ForgetRolloutRequest) GetConfirm() string {
+	if x != nil {
+		return x.Confirm
 	}
 	return ""
 }
@@ -8901,11 +8909,12 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\n" +
 	"\x06RESUME\x10\x02\x12\b\n" +
 	"\x04STOP\x10\x03\x12\f\n" +
-	"\bROLLBACK\x10\x04\"f\n" +
+	"\bROLLBACK\x10\x04\"\x80\x01\n" +
 	"\x14ForgetRolloutRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12!\n" +
-	"\frequested_by\x18\x03 \x01(\tR\vrequestedBy2\xea\x17\n" +
+	"\frequested_by\x18\x03 \x01(\tR\vrequestedBy\x12\x18\n" +
+	"\aconfirm\x18\x04 \x01(\tR\aconfirm2\xea\x17\n" +
 	"\x11DeploymentService\x12S\n" +
 	"\rGetDeployment\x12%.dbcontroller.v1.GetDeploymentRequest\x1a\x1b.dbcontroller.v1.Deployment\x12d\n" +
 	"\x0fListDeployments\x12'.dbcontroller.v1.ListDeploymentsRequest\x1a(.dbcontroller.v1.ListDeploymentsResponse\x12g\n" +

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"sync"
 
@@ -75,6 +76,18 @@ func (r *Rollouts) Get(ctx context.Context, name string) (rollout.Rollout, error
 	return decodeRollout(kv)
 }
 
+// UnreadableRolloutError reports a stored rollout that this process cannot read. It wraps ErrFormat or
+// ErrCorrupt. The rollout may be active.
+type UnreadableRolloutError struct {
+	Name     string
+	Revision int64
+	err      error
+}
+
+func (e *UnreadableRolloutError) Error() string { return e.err.Error() }
+
+func (e *UnreadableRolloutError) Unwrap() error { return e.err }
+
 func decodeRollout(kv coord.KV) (rollout.Rollout, error) {
 	var r rollout.Rollout
 	value, err := unpackRecord(kv.Value)
@@ -83,13 +96,14 @@ func decodeRollout(kv coord.KV) (rollout.Rollout, error) {
 	}
 	switch {
 	case err == nil && r.Format > rollout.Format:
-		return rollout.Rollout{}, fmt.Errorf("%s: %w: %d, this binary knows %d", kv.Key, ErrFormat, r.Format, rollout.Format)
+		err = fmt.Errorf("%w: %d, this binary knows %d", ErrFormat, r.Format, rollout.Format)
+		return rollout.Rollout{}, &UnreadableRolloutError{path.Base(kv.Key), kv.Mod, fmt.Errorf("%s: %w", kv.Key, err)}
 	case err == nil:
 		err = rollout.Validate(r)
 	}
 	// An invalid record must not drive anything.
 	if err != nil {
-		return rollout.Rollout{}, fmt.Errorf("%s: %w: %w", kv.Key, ErrCorrupt, err)
+		return rollout.Rollout{}, &UnreadableRolloutError{path.Base(kv.Key), kv.Mod, fmt.Errorf("%s: %w: %w", kv.Key, ErrCorrupt, err)}
 	}
 	r.Revision = kv.Mod
 	return r, nil
@@ -191,9 +205,18 @@ func (r *Rollouts) retry(ctx context.Context, name string, take func() (Turn, er
 
 // Delete deletes a rollout if it has not changed since it was read.
 func (r *Rollouts) Delete(ctx context.Context, ro rollout.Rollout) error {
-	key := r.prefix() + ro.Name
-	if _, err := r.store.coord.Commit(ctx, []coord.Condition{r.Condition(ro)}, []coord.Op{{Key: key, Delete: true}}); err != nil {
-		return fmt.Errorf("delete rollout %s: %w", ro.Name, err)
+	return r.delete(ctx, ro.Name, ro.Revision)
+}
+
+// DeleteUnreadable is Delete for a rollout that cannot be read.
+func (r *Rollouts) DeleteUnreadable(ctx context.Context, ro *UnreadableRolloutError) error {
+	return r.delete(ctx, ro.Name, ro.Revision)
+}
+
+func (r *Rollouts) delete(ctx context.Context, name string, revision int64) error {
+	key := r.prefix() + name
+	if _, err := r.store.coord.Commit(ctx, []coord.Condition{{Key: key, Revision: revision}}, []coord.Op{{Key: key, Delete: true}}); err != nil {
+		return fmt.Errorf("delete rollout %s: %w", name, err)
 	}
 	return nil
 }

@@ -95,8 +95,11 @@ func (v *Service) mayRollOut(ctx context.Context, r rollout.Rollout) error {
 // two would take the other's upgrades for those of an operator.
 func (v *Service) alone(ctx context.Context, verb string, r rollout.Rollout) error {
 	all, unreadable, err := v.rollouts().All(ctx)
-	if err != nil || len(unreadable) > 0 {
-		return errors.Join(append(unreadable, err)...)
+	if err != nil {
+		return err
+	}
+	if len(unreadable) > 0 {
+		return besideUnreadable(verb, unreadable[0])
 	}
 	for _, other := range all {
 		if other.Name == r.Name || !rollout.Open(other) {
@@ -109,6 +112,16 @@ func (v *Service) alone(ctx context.Context, verb string, r rollout.Rollout) err
 		}
 	}
 	return nil
+}
+
+// besideUnreadable refuses verb, because another rollout cannot be read, and says what to do.
+func besideUnreadable(verb string, err error) error {
+	var other *deployment.UnreadableRolloutError
+	if !errors.As(err, &other) {
+		return err
+	}
+	return fmt.Errorf("rollout %s: another rollout cannot be read and may have the same deployments: %w: a newer controller may read it; 'rollout forget %s --confirm %s' deletes it",
+		verb, err, other.Name, other.Name)
 }
 
 // sameRollout reports whether a request repeats the one that began a rollout.
@@ -259,6 +272,10 @@ func (v *Service) ForgetRollout(ctx context.Context, req *connect.Request[pb.For
 		return nil, err
 	}
 	r, err := v.rollouts().Get(ctx, req.Msg.Name)
+	var unreadable *deployment.UnreadableRolloutError
+	if errors.As(err, &unreadable) {
+		return v.forgetUnreadable(ctx, req.Msg, unreadable)
+	}
 	if err == nil {
 		err = rollout.Forgettable(r)
 	}
@@ -269,6 +286,21 @@ func (v *Service) ForgetRollout(ctx context.Context, req *connect.Request[pb.For
 		return nil, err
 	}
 	return answerRollout(r, []string{fmt.Sprintf("delete the record of rollout %s; its deployments stay as they are", r.Name)}), nil
+}
+
+// forgetUnreadable deletes a rollout that this process cannot read. It may be active, so the caller
+// has to confirm that.
+func (v *Service) forgetUnreadable(ctx context.Context, m *pb.ForgetRolloutRequest, r *deployment.UnreadableRolloutError) (*connect.Response[pb.Rollout], error) {
+	does := fmt.Sprintf("delete the record of rollout %s, which cannot be read (%v); its deployments stay as they are, and running upgrades go on", r.Name, r)
+	if !m.DryRun {
+		if m.Confirm != r.Name {
+			return nil, refuse(fmt.Sprintf("rollout forget: %s may still be active: this would %s; to do that, give its name again as confirm, not %q", r.Name, does, shorten(m.Confirm)))
+		}
+		if err := v.rollouts().DeleteUnreadable(ctx, r); err != nil {
+			return nil, lostRollout(err)
+		}
+	}
+	return connect.NewResponse(&pb.Rollout{Name: r.Name, Effects: []string{does}}), nil
 }
 
 // requester returns the name for the history of a rollout.

@@ -284,6 +284,47 @@ func TestOneRolloutOfADeployment(t *testing.T) {
 	check("begin in a race", begin("fourth"), "somebody else has changed it meanwhile")
 }
 
+// TestForgetUnreadable: a record that cannot be read blocks others, which say how to delete it. Its
+// name has to be confirmed.
+func TestForgetUnreadable(t *testing.T) {
+	t.Parallel()
+	for _, value := range []string{"not JSON", `{"format": 99}`} {
+		w := deploymenttest.New(t).WithVersions(t)
+		service := api.New(w.Coord, w.Store, api.Config{})
+		if _, err := w.Coord.Commit(t.Context(), nil, []coord.Op{{Key: deployment.DefaultPrefix + "/rollouts/broken", Value: []byte(value)}}); err != nil {
+			t.Fatal(err)
+		}
+		begin := func() error {
+			_, err := service.BeginRollout(t.Context(), connect.NewRequest(rolloutOf(deploymenttest.Name)))
+			return err
+		}
+		forget := func(confirm string, dry bool) error {
+			_, err := service.ForgetRollout(t.Context(), connect.NewRequest(&dbv1.ForgetRolloutRequest{Name: "broken", Confirm: confirm, DryRun: dry}))
+			return err
+		}
+		if err := begin(); err == nil || !strings.Contains(err.Error(), "'rollout forget broken --confirm broken' deletes it") {
+			t.Errorf("begin beside it: %v", err)
+		}
+		for _, confirm := range []string{"", "to-v2"} {
+			if err := forget(confirm, false); err == nil || !strings.Contains(err.Error(), "give its name again as confirm") {
+				t.Errorf("forget with confirm %q: %v", confirm, err)
+			}
+		}
+		if err := forget("", true); err != nil {
+			t.Errorf("dry run: %v", err)
+		}
+		if err := begin(); err == nil {
+			t.Error("a dry run has deleted it")
+		}
+		if err := forget("broken", false); err != nil {
+			t.Errorf("confirmed: %v", err)
+		}
+		if err := begin(); err != nil {
+			t.Errorf("after it: %v", err)
+		}
+	}
+}
+
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

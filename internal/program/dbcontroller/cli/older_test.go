@@ -60,7 +60,8 @@ func (*featureless) GetVersion(context.Context, *connect.Request[dbv1.GetVersion
 // that came with its confirmation is refused by older controllers as a whole.
 func TestFeatures(t *testing.T) {
 	t.Parallel()
-	whole := map[string]bool{"DecideRestoredRequest.confirm": true, "RemoveDeploymentRequest.confirm": true}
+	// An older controller forgets no rollout that it cannot read, whatever the request has.
+	whole := map[string]bool{"DecideRestoredRequest.confirm": true, "RemoveDeploymentRequest.confirm": true, "ForgetRolloutRequest.confirm": true}
 	confirming := map[string]bool{}
 	messages := dbv1.File_dbcontroller_v1_deployment_proto.Messages()
 	for i := range messages.Len() {

@@ -240,17 +240,22 @@ func rolloutChangeCommand(name, short string, do dbv1.ChangeRolloutRequest_Verb)
 
 func rolloutForgetCommand() *cobra.Command {
 	a := &asker{}
+	var confirm string
 	cmd := &cobra.Command{
 		Use:   "forget NAME",
 		Short: "Delete the record of a rollout that has ended or was stopped",
-		Args:  cobra.ExactArgs(1),
+		Long: "Delete the record of a rollout that has ended or was stopped. It changes no deployment.\n\n" +
+			"A record that no controller can read keeps other rollouts from beginning. To delete it, give its\n" +
+			"name again with --confirm.",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.doRollout(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient, dry bool) (*connect.Response[dbv1.Rollout], error) {
-				return api.ForgetRollout(ctx, connect.NewRequest(&dbv1.ForgetRolloutRequest{Name: args[0], DryRun: dry, RequestedBy: a.who()}))
+				return api.ForgetRollout(ctx, connect.NewRequest(&dbv1.ForgetRolloutRequest{Name: args[0], DryRun: dry, RequestedBy: a.who(), Confirm: confirm}))
 			})
 		},
 	}
 	a.registerRollout(cmd)
+	cmd.Flags().StringVar(&confirm, "confirm", "", "name of the rollout again, to delete a record that cannot be read")
 	return cmd
 }
 

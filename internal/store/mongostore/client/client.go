@@ -56,7 +56,9 @@ var _ record.Client = (*Client)(nil)
 // Through mongos no refusal of a retry is definite, and the result is ErrUnknown. A fence changes
 // where mongos sends a command: once no sharded collection has the name, the primary shard of the
 // database answers 361, and knows nothing of a first attempt on another shard. Nor can a
-// transaction number be used up there. A retry that reaches the same shard is still confirmed.
+// transaction number be used up there. A retry that reaches the same shard is still confirmed. If
+// mongos loses a shard, it reports an error of the statement, although the shard may have executed
+// it. Such an error counts as a lost answer (conn.Severed).
 //
 // # Servers that do not check collection UUIDs
 //

@@ -228,10 +228,14 @@ func endOf(err error) (ending, *mongo.WriteError) {
 		}
 		if len(exception.WriteErrors) > 0 {
 			first := exception.WriteErrors[0]
-			switch first.Code {
-			case conn.CodeQueryPlanKilled, conn.CodeWriteConflict, conn.CodeTemporarilyUnavailable:
-				// A rename killed it in mid-flight, for example; the next attempt meets the fence.
+			switch {
+			// A rename killed it in mid-flight, for example; the next attempt meets the fence.
+			case first.Code == conn.CodeQueryPlanKilled, first.Code == conn.CodeWriteConflict, first.Code == conn.CodeTemporarilyUnavailable:
 				return endAgain, nil
+			// mongos lost the shard, which may have executed the statement. Its shard knows the
+			// transaction number, so a retry is safe.
+			case conn.Severed(first.Code), first.Code == conn.CodeInterrupted:
+				return endUnresolved, nil
 			}
 			return endRefused, &first
 		}

@@ -23,21 +23,26 @@ import (
 // More server error codes, for DDL and failovers.
 const (
 	codeHostUnreachable          = 6
+	codeHostNotFound             = 7
 	CodeUnknownError             = 8
 	CodeUnauthorized             = 13
 	codeIllegalOperation         = 20
 	codeLockTimeout              = 24
 	codeLockBusy                 = 46
 	CodeCommandNotFound          = 59
+	codeNoProgress               = 82 // of a router
+	codeRemoteResultsUnavailable = 83 // of a router
 	codeNetworkTimeout           = 89
 	codeShutdownInProgress       = 91
 	codeLockFailed               = 107
 	CodeCommandNotSupported      = 115
 	CodeConflictingOperation     = 117
+	codeNoHost                   = 133 // FailedToSatisfyReadPreference: a router finds no primary
 	CodePrimarySteppedDown       = 189
 	CodeNoSuchTransaction        = 251
 	codeExceededTimeLimit        = 262
 	CodeAPIStrict                = 323
+	codeSocketException          = 9001
 	CodeNotWritablePrimary       = 10107
 	codeInterruptedAtShutdown    = 11600
 	CodeInterrupted              = 11601

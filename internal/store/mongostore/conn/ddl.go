@@ -128,9 +128,7 @@ func WorthRepeating(err error) bool {
 	return HeldUp(err) || OutcomeUnknown(err) || IsTransient(err) || server.HasErrorLabel("RetryableError") ||
 		HasCode(err, CodeNamespaceNotFound, CodeNamespaceExists, CodeWriteConflict, CodeUUIDMismatch,
 			CodeWriteConcernTimeout, CodeDuplicateKey, CodeBackgroundOperation, CodeConflictingOperation,
-			CodeInterrupted, CodeNotWritablePrimary, CodeNotPrimaryNoSecondaryOk, codeNotPrimaryOrSecondary,
-			codeInterruptedAtShutdown, codeInterruptedReplState, codeShutdownInProgress, CodePrimarySteppedDown,
-			codeHostUnreachable, codeNetworkTimeout, CodeQueryPlanKilled, CodeTemporarilyUnavailable)
+			CodeInterrupted, CodeQueryPlanKilled, CodeTemporarilyUnavailable)
 }
 
 // Admin returns the database for server commands, some of which accept only local reads.

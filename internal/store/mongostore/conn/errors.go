@@ -83,8 +83,22 @@ func ClassifyWrite(what string, err error) error {
 	return Classify(what, err)
 }
 
-// OutcomeUnknown reports whether a failed write may have had an effect: no answer came, or a
-// majority did not confirm it.
+// severed lists the codes of lost connections, elections, shutdowns and lost shards. A router that
+// loses a shard answers with one of them, for the command or for a single statement, although the
+// shard may have executed the write. A member that steps down while it works does so too.
+var severed = []int{
+	codeHostUnreachable, codeHostNotFound, codeNoProgress, codeRemoteResultsUnavailable, codeNetworkTimeout,
+	codeShutdownInProgress, codeNoHost, CodePrimarySteppedDown, codeExceededTimeLimit, codeSocketException,
+	CodeNotWritablePrimary, codeInterruptedAtShutdown, codeInterruptedReplState, CodeNotPrimaryNoSecondaryOk,
+	codeNotPrimaryOrSecondary,
+}
+
+// Severed reports whether an error code says nothing about the write or its document. The write may
+// have happened.
+func Severed(code int) bool { return slices.Contains(severed, code) }
+
+// OutcomeUnknown reports whether a failed write may have had an effect: no answer came, a router
+// lost the shard that had it, or a majority did not confirm it.
 func OutcomeUnknown(err error) bool {
 	var server mongo.ServerError
 	if !errors.As(err, &server) {
@@ -100,7 +114,7 @@ func OutcomeUnknown(err error) bool {
 		return true
 	}
 	// A server that steps down or shuts down while it works may have executed the write.
-	return mongo.IsNetworkError(err) || mongo.IsTimeout(err) || server.HasErrorLabel("RetryableWriteError")
+	return mongo.IsNetworkError(err) || mongo.IsTimeout(err) || server.HasErrorLabel("RetryableWriteError") || HasCode(err, severed...)
 }
 
 func isContext(err error) bool {

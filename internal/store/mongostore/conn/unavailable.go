@@ -93,9 +93,7 @@ func IsUnavailable(err error) bool {
 	case errors.As(err, &selection):
 		return unavailable(err)
 	case errors.As(err, &server):
-		return mongo.IsNetworkError(err) || mongo.IsTimeout(err) || HasCode(err, CodeNotWritablePrimary,
-			CodeNotPrimaryNoSecondaryOk, codeNotPrimaryOrSecondary, codeInterruptedAtShutdown, codeInterruptedReplState,
-			codeShutdownInProgress, CodePrimarySteppedDown, codeHostUnreachable, codeNetworkTimeout, CodeOutOfDiskSpace)
+		return mongo.IsNetworkError(err) || mongo.IsTimeout(err) || HasCode(err, CodeOutOfDiskSpace) || HasCode(err, severed...)
 	default:
 		return mongo.IsNetworkError(err) || mongo.IsTimeout(err)
 	}

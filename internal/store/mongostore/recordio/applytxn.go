@@ -175,11 +175,14 @@ func Judge(what string, we mongo.WriteError) (verdict, error) {
 	// Each of these means that the token can no longer write.
 	case conn.CodeUUIDMismatch, conn.CodeQueryPlanKilled, conn.CodeViewWrite, conn.CodeWriteBlocked:
 		return failed, fmt.Errorf("%s: %w", what, record.ErrFenced)
-	case 13, 24, 46, 50, 64, 91, 112, 189, 246, 262, 10058, 10107, 11600, 11601, 11602, 13388, 13435, 13436, conn.CodeOutOfDiskSpace:
-		// Privileges, locks, time limits, elections, shard versions, a full disk: the same document
-		// succeeds later or on another server, so it must not be parked.
+	case 13, 24, 46, 50, 64, 112, 246, 10058, 11601, 13388, conn.CodeOutOfDiskSpace:
+		// Privileges, locks, time limits, shard versions, a full disk: the same document succeeds
+		// later or on another server, so it must not be parked.
 		return failed, conn.RefusedError(what, we)
-	default:
-		return Refused, conn.RefusedError(what, we)
 	}
+	// A lost shard or an election is no fault of the document either.
+	if conn.Severed(we.Code) {
+		return failed, conn.RefusedError(what, we)
+	}
+	return Refused, conn.RefusedError(what, we)
 }

@@ -3,11 +3,13 @@ package storetest
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"io"
 	"net"
 	"sync/atomic"
 	"testing"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"dbcontroller.dev/integration/localmongo/mongotest"
@@ -22,6 +24,7 @@ type LossyNet struct {
 	left    atomic.Int64
 	Lost    atomic.Int64
 	Cuts    atomic.Bool // what is asked does not arrive, either
+	instead atomic.Pointer[bson.Raw]
 	onLoss  atomic.Pointer[func()]
 }
 
@@ -37,8 +40,21 @@ func (l *LossyNet) noteLoss() {
 
 // Lose makes the connection break after the next commands of a name, before their answers.
 func (l *LossyNet) Lose(command string, times int64) {
+	l.instead.Store(nil)
+	l.next(command, times)
+}
+
+func (l *LossyNet) next(command string, times int64) {
 	l.left.Store(times)
 	l.command.Store(&command)
+}
+
+// Answer makes the next commands of a name be answered by answer, after the server has executed them.
+func (l *LossyNet) Answer(t testing.TB, command string, times int64, answer bson.D) {
+	t.Helper()
+	raw := Raw(t, answer)
+	l.instead.Store(&raw)
+	l.next(command, times)
 }
 
 func (l *LossyNet) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
@@ -50,6 +66,8 @@ type lossyConn struct {
 	net.Conn
 	network *LossyNet
 	lose    atomic.Bool
+	asked   atomic.Uint32 // number of the request whose answer is lost
+	rest    []byte        // of an answer that takes another's place
 }
 
 func (c *lossyConn) Write(b []byte) (int, error) {
@@ -58,18 +76,51 @@ func (c *lossyConn) Write(b []byte) (int, error) {
 			c.network.noteLoss()
 			return 0, io.ErrClosedPipe
 		}
+		if len(b) >= 8 {
+			c.asked.Store(binary.LittleEndian.Uint32(b[4:]))
+		}
 		c.lose.Store(true)
 	}
 	return c.Conn.Write(b)
 }
 
 func (c *lossyConn) Read(b []byte) (int, error) {
+	if len(c.rest) > 0 {
+		n := copy(b, c.rest)
+		c.rest = c.rest[n:]
+		return n, nil
+	}
+	if answer := c.network.instead.Load(); answer != nil && c.lose.Load() {
+		return c.replace(b, *answer)
+	}
 	n, err := c.Conn.Read(b)
 	if c.lose.Load() && n > 0 {
 		c.network.noteLoss()
 		return 0, io.ErrUnexpectedEOF
 	}
 	return n, err
+}
+
+// replace reads the server's whole answer, and begins to return another one.
+func (c *lossyConn) replace(b []byte, answer bson.Raw) (int, error) {
+	const header, opMsg = 16, 2013
+	head := make([]byte, header)
+	if _, err := io.ReadFull(c.Conn, head); err != nil {
+		return 0, err
+	}
+	if _, err := io.CopyN(io.Discard, c.Conn, int64(binary.LittleEndian.Uint32(head))-header); err != nil {
+		return 0, err
+	}
+	c.lose.Store(false)
+	var msg []byte
+	for _, v := range []uint32{uint32(header + 4 + 1 + len(answer)), 1, c.asked.Load(), opMsg, 0} { //nolint:gosec // a short answer
+		msg = binary.LittleEndian.AppendUint32(msg, v)
+	}
+	c.rest = append(append(msg, 0), answer...)
+	c.network.noteLoss()
+	n := copy(b, c.rest)
+	c.rest = c.rest[n:]
+	return n, nil
 }
 
 // NewLossyEngine returns an engine whose connections lose answers.

@@ -23,7 +23,9 @@ import (
 //	rename over it, $out                                  a rename event with the old UUID as dropTarget
 //
 // A move shows no drop event for the old collection. A create event under a name of the kind is then
-// that of the move, or of a collection beside it. Callers accept only a collection that is alone. Nobody can write these events into a log by writing documents.
+// that of the move, or of a collection beside it. Callers accept only a collection that is alone,
+// except for collections that occupy names since an aborted attempt: their validator shows them.
+// Nobody can write these events into a log by writing documents.
 
 // Moves reports whether the server recreates collections by itself, as a sharded cluster does.
 func (n *Feed) Moves(ctx context.Context) (bool, error) {
@@ -72,6 +74,16 @@ func (n *Feed) moved(ctx context.Context, from record.Position, toks record.Toke
 		_ = s.Close(stop) // it was only read
 	}()
 	t := newTrail(toks)
+	// The cluster may have moved an occupied name before the first event.
+	listed, err := n.List(ctx, bson.D{{Key: "type", Value: "collection"}})
+	if err != nil {
+		return nil, nil, conn.Classify("watch "+n.Name, err)
+	}
+	for _, c := range listed {
+		if c.Occupies() != "" {
+			t.occupied[c.ID()] = true
+		}
+	}
 	// Strictly after: the changes of one cluster time can come in several replies.
 	for !s.at.After(until) {
 		if s.tryNext(ctx) {
@@ -115,6 +127,7 @@ func movedPipeline() mongo.Pipeline {
 			{Key: "clusterTime", Value: 1},
 			{Key: "operationDescription.reshardUUID", Value: 1},
 			{Key: "operationDescription.dropTarget", Value: 1},
+			{Key: "operationDescription.validator", Value: 1},
 		}}},
 	}
 }
@@ -124,7 +137,10 @@ type trail struct {
 	kinds  []*trailed
 	byID   map[string]*trailed // every UUID that a kind's collection had
 	byKind map[string]*trailed
-	ended  bool
+	// occupied has the UUIDs of the empty collections that keep a name from a kind since an aborted
+	// attempt. The cluster moves them too.
+	occupied map[string]bool
+	ended    bool
 }
 
 // trailed is one kind. now is the UUID of its collection after the events so far.
@@ -135,7 +151,7 @@ type trailed struct {
 }
 
 func newTrail(toks record.Tokens) *trail {
-	t := &trail{byID: map[string]*trailed{}, byKind: map[string]*trailed{}}
+	t := &trail{byID: map[string]*trailed{}, byKind: map[string]*trailed{}, occupied: map[string]bool{}}
 	for _, tok := range toks {
 		if tok.ID == "" {
 			continue
@@ -166,8 +182,12 @@ func (t *trail) event(raw bson.Raw) {
 	id := uuidAt(raw, "collectionUUID")
 	switch op {
 	case "create":
+		options, _ := raw.Lookup("operationDescription").DocumentOK()
+		if conn.OccupiedBy(options) != "" {
+			t.occupied[id] = true
+		}
 		// A move creates the new collection while the old one still has the name.
-		if k := t.named(coll); k != nil {
+		if k := t.named(coll); k != nil && !t.occupied[id] {
 			t.becomes(k, id)
 		}
 	case "reshardCollection":
@@ -177,6 +197,8 @@ func (t *trail) event(raw bson.Raw) {
 			k = t.byID[is] // the position is from before an earlier move of it
 		}
 		switch {
+		case t.occupied[id] || t.occupied[is]:
+			t.occupied[is] = true
 		case k != nil:
 			t.byID[id] = k
 			t.becomes(k, is)

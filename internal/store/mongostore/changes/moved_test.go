@@ -12,6 +12,7 @@ import (
 
 	"dbcontroller.dev/integration/localmongo/mongotest"
 	"dbcontroller.dev/internal/store/mongostore/changes"
+	"dbcontroller.dev/internal/store/mongostore/conn"
 	"dbcontroller.dev/internal/store/mongostore/storetest"
 	"dbcontroller.dev/record"
 )
@@ -61,6 +62,16 @@ func TestMoved(t *testing.T) {
 		c.ShardRanged(t, db, name)
 		c.Move(t, db, name, c.Chunks(t, db, name)[0], 1)
 	}
+	toks := record.Tokens{}
+	// prevent leaves a collection that occupies a name, as an aborted attempt does.
+	prevent := func(name string) {
+		t.Helper()
+		kind, _, _ := record.KindOfPhysical(name)
+		f := record.Fence{Token: toks[kind], To: record.PhysicalName(kind, 90), Class: record.FenceUUID}
+		if moved, err := ns.Prevent(ctx, f); moved || err != nil {
+			t.Fatalf("%s: moved %v, %v", name, moved, err)
+		}
+	}
 	// want is a part of the reason; empty: it is followed.
 	cases := map[string]struct {
 		want          string
@@ -68,6 +79,8 @@ func TestMoved(t *testing.T) {
 	}{
 		"stays":              {"", toOther, nil},
 		"moves":              {"", nil, nil},
+		"stays, prevented":   {"", func(n string) { prevent(n); toOther(n) }, nil},
+		"moves, prevented":   {"", prevent, nil},
 		"reshards":           {"", func(n string) { c.ShardRanged(t, db, n); c.Reshard(t, db, n, bson.D{{Key: "_id", Value: "hashed"}}) }, nil},
 		"dropped":            {"was dropped", func(n string) { drop(n); insert(n) }, nil},
 		"dropped after it":   {"was dropped", nil, func(n string) { drop(n); insert(n) }},
@@ -106,7 +119,6 @@ func TestMoved(t *testing.T) {
 		}
 		return out
 	}
-	toks := record.Tokens{}
 	names := map[string]string{}
 	for i, kind := range slices.Sorted(maps.Keys(cases)) {
 		names[kind] = record.PhysicalName(kind, uint64(i+1))
@@ -138,7 +150,7 @@ func TestMoved(t *testing.T) {
 	}
 	for kind, tc := range cases {
 		name := names[kind]
-		if kind == "stays" == (is[name] != was[name]) {
+		if strings.HasPrefix(kind, "stays") == (is[name] != was[name]) {
 			t.Errorf("%s: its collection was %s and is %s", kind, was[name], is[name])
 		}
 		switch {
@@ -168,6 +180,10 @@ func TestTrail(t *testing.T) {
 	reshard := func(n, to byte) bson.D {
 		return append(on("reshardCollection", n), bson.E{Key: "operationDescription", Value: bson.D{{Key: "reshardUUID", Value: uuid(to)}}})
 	}
+	occupy := func(n byte) bson.D {
+		eq := bson.D{{Key: "$eq", Value: bson.A{conn.OccupiedPrefix + id(1), ""}}}
+		return append(on("create", n), bson.E{Key: "operationDescription", Value: bson.D{{Key: "validator", Value: bson.D{{Key: "$expr", Value: eq}}}}})
+	}
 	rename := func(n byte, to string) bson.D {
 		return append(on("rename", n), bson.E{Key: "to", Value: bson.D{{Key: "coll", Value: to}}})
 	}
@@ -183,6 +199,9 @@ func TestTrail(t *testing.T) {
 		"its own create of before":          {id(2), []bson.D{on("create", 1), on("create", 2)}},
 		"a drop of another collection":      {id(1), []bson.D{on("drop", 7)}},
 		"fenced, then moved":                {id(2), []bson.D{rename(1, "k.n2"), on("create", 2)}},
+		"a rename prevented":                {id(1), []bson.D{occupy(7)}},
+		"a rename prevented, all moved":     {id(2), []bson.D{occupy(7), on("create", 2), occupy(8)}},
+		"an occupied name moved":            {id(1), []bson.D{occupy(7), reshard(7, 8), reshard(8, 9)}},
 		"renamed away":                      {"", []bson.D{rename(1, "old"), on("create", 2)}},
 		"another one renamed to its name":   {"", []bson.D{rename(7, "k.n2")}},
 		"dropped":                           {"", []bson.D{on("drop", 1), on("create", 2)}},

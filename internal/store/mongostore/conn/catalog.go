@@ -346,8 +346,11 @@ func (c Collection) Retired() bool {
 const OccupiedPrefix = "dbc-occupied:"
 
 // Occupies returns the UUID of the collection that this one keeps its name from, or "".
-func (c Collection) Occupies() string {
-	text, _ := rawdoc.Lookup(c.Options, "validator", "$expr", "$eq", "0").StringValueOK()
+func (c Collection) Occupies() string { return OccupiedBy(c.Options) }
+
+// OccupiedBy is Occupies for the options of a collection, as in an event that creates it.
+func OccupiedBy(options bson.Raw) string {
+	text, _ := rawdoc.Lookup(options, "validator", "$expr", "$eq", "0").StringValueOK()
 	id, ok := strings.CutPrefix(text, OccupiedPrefix)
 	if !ok {
 		return ""

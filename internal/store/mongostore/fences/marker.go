@@ -369,10 +369,11 @@ func (n *Owners) Claims(ctx context.Context) ([]record.Claim, error) {
 
 // insteadOf finds the only collection that has a name of the kind and no owner. movePrimary,
 // moveCollection, reshardCollection and unshardCollection create a collection again under its name,
-// with all documents, and drop the old one.
+// with all documents, and drop the old one. The collections that occupy names of the kind since an
+// aborted attempt do not count (Prevent).
 func insteadOf(kind string, found []conn.Collection, claimed map[string]bool) (id, name, fence string) {
 	for _, c := range found {
-		if k, _, hidden := record.KindOfPhysical(c.Name); claimed[c.ID()] || c.Name != kind && (!hidden || k != kind) {
+		if k, _, hidden := record.KindOfPhysical(c.Name); claimed[c.ID()] || c.Occupies() != "" || c.Name != kind && (!hidden || k != kind) {
 			continue
 		}
 		// Two candidates: guessing could take a foreign collection.

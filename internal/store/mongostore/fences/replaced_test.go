@@ -77,6 +77,33 @@ func TestWatchReplaced(t *testing.T) {
 	}
 }
 
+// TestOccupiedNameIsNoReplacement: an aborted attempt leaves an empty collection under a name of the
+// kind. It never counts as the kind's collection, and hides no collection that the cluster recreated.
+func TestOccupiedNameIsNoReplacement(t *testing.T) {
+	t.Parallel()
+	e := storetest.NewEngine(t)
+	tok := e.Managed("m")
+	if err := e.NS.Claim(t.Context(), tok, record.Owner{Deployment: "services/a/deployments/x", Version: "v1"}); err != nil {
+		t.Fatal(err)
+	}
+	f := record.Fence{Token: tok, To: record.PhysicalName("m", 9), Class: record.FenceUUID}
+	if moved, err := e.NS.Prevent(t.Context(), f); moved || err != nil {
+		t.Fatalf("moved %v, %v", moved, err)
+	}
+	instead := func(want string) {
+		t.Helper()
+		all, err := e.NS.Claims(t.Context())
+		if err != nil || len(all) != 1 || all[0].Name != "" || all[0].Instead != want {
+			t.Errorf("claims %+v, %v, want %q instead", all, err, want)
+		}
+	}
+	if err := e.Coll(tok).Drop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	instead("")
+	instead(e.Collection("m", tok.Name, false).ID)
+}
+
 // TestClaimFollowsTheName: the claim of a fixed-name kind goes with its name, and back, and to no
 // collection that does not bear it.
 func TestClaimFollowsTheName(t *testing.T) {

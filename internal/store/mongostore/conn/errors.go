@@ -152,7 +152,7 @@ func IsTransient(err error) bool {
 // duplicate describes a write that a unique index refused.
 type duplicate struct {
 	OnID  bool
-	index string // the index's name, or its pattern if the server does not name it
+	Index string // the index's name, or its pattern if the server does not name it
 }
 
 // DuplicateOf reads a duplicate key error from the raw answer to a command or write.
@@ -161,7 +161,7 @@ func DuplicateOf(raw bson.Raw, message string) duplicate {
 	d := duplicate{}
 	// String is recursive.
 	if !rawdoc.DocTooDeep(pattern) {
-		d.index = pattern.String()
+		d.Index = pattern.String()
 	}
 	if elems, err := pattern.Elements(); err == nil && len(elems) == 1 && elems[0].Key() == "_id" {
 		// A second unique index on _id alone (with another collation, for example) has another
@@ -171,7 +171,7 @@ func DuplicateOf(raw bson.Raw, message string) duplicate {
 	// "E11000 duplicate key error collection: db.c index: email_1 dup key: {...}"
 	if _, rest, ok := strings.Cut(message, " index: "); ok {
 		if name, _, ok := strings.Cut(rest, " dup key:"); ok {
-			d.index = name
+			d.Index = name
 			d.OnID = name == "_id_"
 		}
 	}
@@ -181,7 +181,7 @@ func DuplicateOf(raw bson.Raw, message string) duplicate {
 // ConflictError is the refusal by a unique index. It leaves out the values, because errors end in
 // logs.
 func ConflictError(d duplicate) error {
-	return fmt.Errorf("index %s: %w", d.index, record.ErrConflict)
+	return fmt.Errorf("index %s: %w", d.Index, record.ErrConflict)
 }
 
 // redactError removes the secrets of the connection string from err, in case the driver quotes

@@ -56,7 +56,7 @@ func TestDeepErrors(t *testing.T) {
 		}
 	}
 	reply := append([]byte{byte(len(deep) + 17), byte((len(deep) + 17) >> 8), byte((len(deep) + 17) >> 16), byte((len(deep) + 17) >> 24), 3}, "keyPattern\x00"...)
-	if d := DuplicateOf(append(append(reply, deep...), 0), "x"); d.index != "" || d.OnID {
+	if d := DuplicateOf(append(append(reply, deep...), 0), "x"); d.Index != "" || d.OnID {
 		t.Errorf("the duplicate is %+v", d)
 	}
 }

@@ -31,7 +31,8 @@ type job struct {
 	groups  []plan
 	// joins allows one command for several collections. In a sharded cluster their data can be on
 	// different shards.
-	joins bool
+	joins   bool
+	holders holders
 }
 
 type target struct {

@@ -25,19 +25,30 @@ func (b *bench) followTarget(t *testing.T, from record.Position, toks record.Tok
 	return s
 }
 
-// changesTarget checks that every change of an Apply has its guard, and that the stream follows the
-// collection through renames.
+// changesTarget checks that every change of an Apply has its guard, also where records exchange unique
+// values or have a field that begins with $, and that the stream follows the collection through
+// renames.
 func changesTarget(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
-	k := mk(t)
-	b.apply(t, tokens(k), 1, group(1, k.set("old", 1)))
+	var shape []record.Shape
+	if !b.NoIndexes {
+		shape = append(shape, uniqueOn("mail"))
+	}
+	k := mk(t, shape...)
+	odd := func(n int) record.Write {
+		doc := raw(bson.D{{Key: "_id", Value: "odd"}, {Key: "mail", Value: "odd"}, {Key: "$n", Value: n}})
+		return record.Write{Kind: k.spec.Name, Key: record.StringKey("odd"), Doc: doc}
+	}
+	b.apply(t, tokens(k), 1, group(1, k.mail("old", "1")), group(1, k.mail("x", "x"), k.mail("y", "y")), group(1, odd(1)))
 	from := b.now(t)
 	s := b.followTarget(t, from, tokens(k))
 	toks := tokens(k)
-	wantOutcomes(t, b.apply(t, toks, 1, group(2, k.set("a", 1), k.set("b", 2)), group(3, k.set("c", 3))), record.Applied, record.Applied)
-	wantOutcomes(t, b.apply(t, toks, 1, group(4, k.set("a", 5), k.set("b", -1))), record.Applied)
+	wantOutcomes(t, b.apply(t, toks, 1, group(2, k.mail("a", "a"), k.mail("b", "b")), group(3, k.mail("c", "c"))), record.Applied, record.Applied)
+	wantOutcomes(t, b.apply(t, toks, 1, group(4, k.mail("a", "d"), k.set("b", -1))), record.Applied)
+	wantOutcomes(t, b.apply(t, toks, 1, group(2, k.mail("x", "y"), k.mail("y", "x"))), record.Applied)
+	wantOutcomes(t, b.apply(t, toks, 1, group(3, odd(2))), record.Applied)
 	// A stale write must leave no change.
-	wantOutcomes(t, b.apply(t, toks, 1, group(4, k.set("a", 6))), record.Stale)
-	want := map[string]int{"a/2": 1, "b/2": 1, "c/3": 1, "a/4": 1, "b/4": 1}
+	wantOutcomes(t, b.apply(t, toks, 1, group(4, k.mail("a", "e"))), record.Stale)
+	want := map[string]int{"a/2": 1, "b/2": 1, "c/3": 1, "a/4": 1, "b/4": 1, "x/2": 1, "y/2": 1, "odd/3": 1}
 	got := map[string]int{}
 	// Read the changes once as they come, and again later from the same position.
 	next(t, s, func(all []record.Change) bool { return len(all) >= len(want) })

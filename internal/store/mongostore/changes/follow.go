@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -240,6 +241,34 @@ func (f *follower) settle(batch *record.ChangeBatch) {
 	}
 	// A batch has whole commits, so no guard matters to a later batch.
 	clear(f.beside)
+	f.replaced(batch)
+}
+
+// replaced removes each delete of a record that the same transaction inserts again. An Apply replaces
+// records like this if unique values move between them, or if a document has a field that begins with
+// $. The delete of a managed record has no guard and would count as foreign. The insert alone is the
+// change of the record, with its origin.
+func (f *follower) replaced(batch *record.ChangeBatch) {
+	// Nearly every batch has no such delete.
+	if !slices.ContainsFunc(batch.Changes, func(c record.Change) bool { return c.Delete }) {
+		return
+	}
+	again := map[written]bool{}
+	to := len(batch.Changes)
+	// From the end, because the insert comes after the delete.
+	for i := len(batch.Changes) - 1; i >= 0; i-- {
+		c, from := batch.Changes[i], f.batch[i]
+		if from.txn != "" {
+			at := written{from.txn, c.Kind, c.Key}
+			if c.Delete && again[at] {
+				continue
+			}
+			again[at] = !c.Delete
+		}
+		to--
+		batch.Changes[to], f.batch[to] = c, from
+	}
+	batch.Changes, f.batch = slices.Delete(batch.Changes, 0, to), slices.Delete(f.batch, 0, to)
 }
 
 // Nudge writes a mark that every stream of Follow reads, so that idle streams advance soon.

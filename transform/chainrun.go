@@ -189,8 +189,9 @@ func (d *direction) groupOfRecord(r record.Record, target bool) (GroupID, bool, 
 // fields. A step may order fields like the middle version, which nobody stored. Without this, every
 // comparison would change the record.
 func keepOrder(out, have []record.Record) []record.Record {
+	holds := locate(have)
 	for i := range out {
-		at := slices.IndexFunc(have, func(h record.Record) bool { return h.Kind == out[i].Kind && h.Key == out[i].Key })
+		at := holds.find(out[i].Kind, out[i].Key)
 		if at >= 0 && sameTopFields(out[i].Doc, have[at].Doc) {
 			out[i].Doc = have[at].Doc
 		}

@@ -107,10 +107,43 @@ func (r Resolver) made(ids []GroupID, version record.Version, source func(i int)
 	return cs
 }
 
+// fewRecords is the number of records up to which a search through them is cheaper than a map.
+const fewRecords = 8
+
+// located finds the records of a group by kind and key.
+type located struct {
+	records []record.Record
+	at      map[ref]int // nil for few records
+}
+
+func locate(records []record.Record) located {
+	l := located{records: records}
+	if len(records) <= fewRecords {
+		return l
+	}
+	l.at = make(map[ref]int, len(records))
+	for i, r := range records {
+		l.at[ref{r.Kind, r.Key}] = i
+	}
+	return l
+}
+
+// find returns the index of a record, or -1.
+func (l located) find(kind string, key record.Key) int {
+	if l.at == nil {
+		return slices.IndexFunc(l.records, func(r record.Record) bool { return r.Kind == kind && r.Key == key })
+	}
+	if i, ok := l.at[ref{kind, key}]; ok {
+		return i
+	}
+	return -1
+}
+
 // inSync reports whether a write would leave the target's records as they are.
 func inSync(w record.GroupWrite, held []record.Record) bool {
+	holds := locate(held)
 	return !slices.ContainsFunc(w.Writes, func(w record.Write) bool {
-		at := slices.IndexFunc(held, func(h record.Record) bool { return h.Kind == w.Kind && h.Key == w.Key })
+		at := holds.find(w.Kind, w.Key)
 		if at < 0 {
 			return w.Doc != nil
 		}
@@ -149,8 +182,9 @@ func groupWrite(d Direction, id GroupID, version record.Version, src Group, have
 		add(record.Write{Kind: r.Kind, Key: r.Key, Doc: r.Doc})
 	}
 	// Delete records that the transformer no longer makes.
+	makes := locate(out)
 	for _, h := range complement.Records {
-		if !slices.ContainsFunc(out, func(r record.Record) bool { return r.Kind == h.Kind && r.Key == h.Key }) {
+		if makes.find(h.Kind, h.Key) < 0 {
 			add(record.Write{Kind: h.Kind, Key: h.Key})
 		}
 	}

@@ -38,8 +38,9 @@ var (
 	ErrUnknown = errors.New("outcome of the commit is unknown")
 	// ErrCompacted means that the watch is too far behind. Follow again.
 	ErrCompacted = errors.New("revision has been compacted")
-	// ErrNoSpace means that the store is full and refuses writes. This one had no effect. An
-	// operator must make room.
+	// ErrNoSpace means that the store is full and refuses writes. An operator must make room. This
+	// commit had no effect, unless the error is also an ErrUnknown: the commit that fills the store
+	// may have happened.
 	ErrNoSpace = errors.New("no space left in the coordination store: nothing can be written, no upgrade can switch or abort")
 	// ErrLeaseLost means that the lease has expired or was revoked.
 	ErrLeaseLost = errors.New("lease is lost")

@@ -149,7 +149,7 @@ func (s *Store) splitConditions(cs map[int]syncer.Checkpoint, conditions []coord
 }
 
 // commitOwned commits operations that may be repeated, as long as the conditions hold. It retries
-// an unknown outcome.
+// an unknown outcome, unless the store is full.
 func (s *Store) commitOwned(ctx context.Context, conditions []coord.Condition, ops []coord.Op) error {
 	wait := newBackOff()
 	for {
@@ -160,7 +160,8 @@ func (s *Store) commitOwned(ctx context.Context, conditions []coord.Condition, o
 		// The operations are unconditional, so one of the caller's conditions failed.
 		case errors.Is(err, coord.ErrConflict):
 			return ErrOwnership
-		case !errors.Is(err, coord.ErrUnknown):
+		// In a full store a retry would hide the reason until there is room.
+		case !errors.Is(err, coord.ErrUnknown), errors.Is(err, coord.ErrNoSpace):
 			return err
 		}
 		// Give up with the unknown outcome, because the commit may have happened.

@@ -3,8 +3,10 @@ package deployment
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/internal/coord/memcoord"
@@ -237,4 +239,22 @@ func TestSwapConditions(t *testing.T) {
 	s.gets, s.plain = 0, true
 	s.add("new", "a")
 	s.want(2, "new", "a")
+}
+
+// fullStore is a store that is full, and does not know whether the last commit was the one that
+// filled it.
+type fullStore struct{ coord.Store }
+
+func (fullStore) Commit(context.Context, []coord.Condition, []coord.Op) (int64, error) {
+	return 0, fmt.Errorf("commit: %w: %w", coord.ErrUnknown, coord.ErrNoSpace)
+}
+
+// TestFullStoreEndsCommit: the caller learns that the store is full, instead of waiting for room.
+func TestFullStoreEndsCommit(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	s := &Store{coord: fullStore{}}
+	if err := s.commitOwned(ctx, nil, []coord.Op{{Key: "k"}}); !errors.Is(err, coord.ErrNoSpace) || ctx.Err() != nil {
+		t.Errorf("commit: %v, want ErrNoSpace at once", err)
+	}
 }

@@ -1,11 +1,15 @@
 package etcdconn
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -73,5 +77,33 @@ func TooLarge(err error) bool {
 		strings.Contains(rpctypes.ErrorDesc(err), "message larger than max")
 }
 
-// NoSpace reports whether etcd refuses writes because it reached its quota.
+// NoSpace reports whether etcd has reached its quota. It proves nothing about the transaction: the one
+// that crosses the quota takes effect and is answered with this error, like those that etcd refuses.
 func NoSpace(err error) bool { return errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace) }
+
+// Untouched reports whether a transaction that was answered had no effect. It reads a key that the
+// transaction puts and whose revision it compares. False: it is unknown. absent also accepts a key
+// that was absent and still is. It fits keys that no other process deletes as soon as it sees them.
+func Untouched(ctx context.Context, kv clientv3.KV, cmps []clientv3.Cmp, then []clientv3.Op, absent bool) bool {
+	for i := range cmps {
+		c := cmps[i].GetCompare()
+		is := c.Target == pb.Compare_MOD || c.Target == pb.Compare_CREATE && c.GetCreateRevision() == 0
+		if c.GetModRevision() == 0 && !absent || !is || c.Result != pb.Compare_EQUAL || len(c.RangeEnd) > 0 {
+			continue
+		}
+		if !slices.ContainsFunc(then, func(op clientv3.Op) bool { return op.IsPut() && bytes.Equal(op.KeyBytes(), c.Key) }) {
+			continue
+		}
+		// The read is linearizable, so it sees the effect of an answered transaction.
+		resp, err := kv.Get(ctx, string(c.Key), clientv3.WithKeysOnly())
+		if err != nil {
+			return false
+		}
+		var mod int64
+		if len(resp.Kvs) > 0 {
+			mod = resp.Kvs[0].ModRevision
+		}
+		return mod == c.GetModRevision()
+	}
+	return false
+}

@@ -51,8 +51,13 @@ func (s *Store) Commit(ctx context.Context, conditions []coord.Condition, ops []
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return 0, fmt.Errorf("commit: %w", coord.ErrLeaseLost)
+	// The commit that crosses the quota takes effect and has the same answer as a refused one.
 	case etcdconn.NoSpace(err):
-		return 0, fmt.Errorf("commit: %w: %s", coord.ErrNoSpace, etcdconn.MakeRoom)
+		err = fmt.Errorf("%w: %s", coord.ErrNoSpace, etcdconn.MakeRoom)
+		if !etcdconn.Untouched(ctx, s.client, compares, then, true) {
+			err = fmt.Errorf("%w: %w", coord.ErrUnknown, err)
+		}
+		return 0, fmt.Errorf("commit: %w", err)
 	// The cluster refused the request before it had an effect.
 	case err != nil && etcdconn.Refused(err):
 		return 0, fmt.Errorf("commit: %w", s.client.Denied(err))

@@ -29,6 +29,7 @@ func (s *Store) Grant(ctx context.Context, ttl time.Duration) (coord.Lease, erro
 	seconds := max(int64((ttl+time.Second-1)/time.Second), 1)
 	granted := time.Now() // our count must begin before the server's
 	resp, err := s.client.Grant(ctx, seconds)
+	// If etcd has granted the lease nevertheless, it expires, because nobody renews it.
 	if etcdconn.NoSpace(err) {
 		return nil, fmt.Errorf("grant lease: %w: %s", coord.ErrNoSpace, etcdconn.MakeRoom)
 	}

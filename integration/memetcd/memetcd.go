@@ -48,6 +48,8 @@ type Server struct {
 	streams   map[string]*stream
 	silent    bool // gives no response to progress requests
 	cut       bool // disconnects all watches
+	full      bool // the next put crosses the quota
+	alarm     bool // a put has crossed the quota
 }
 
 // New returns an empty cluster at etcd's first revision.

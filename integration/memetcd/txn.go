@@ -28,6 +28,10 @@ func (k kv) Txn(ctx context.Context, req *pb.TxnRequest, _ ...grpc.CallOption) (
 		return nil, err
 	}
 	defer s.mu.Unlock()
+	puts := slices.ContainsFunc(slices.Concat(req.Success, req.Failure), func(op *pb.RequestOp) bool { return op.GetRequestPut() != nil })
+	if puts && s.alarm {
+		return nil, rpctypes.ErrGRPCNoSpace
+	}
 	resp := &pb.TxnResponse{Succeeded: true}
 	for _, c := range req.Compare {
 		resp.Succeeded = resp.Succeeded && s.holds(c)
@@ -67,6 +71,11 @@ func (k kv) Txn(ctx context.Context, req *pb.TxnRequest, _ ...grpc.CallOption) (
 		s.revision = w.at
 		s.events = append(s.events, w.events...)
 		s.wake()
+	}
+	// As in etcd, the transaction that crosses the quota takes effect before the alarm.
+	if puts && s.full {
+		s.alarm = true
+		return nil, rpctypes.ErrGRPCNoSpace
 	}
 	resp.Header = s.header()
 	return resp, nil

@@ -170,6 +170,10 @@ func (s *Server) Silence(on bool) { s.set(&s.silent, on) }
 // requests wait.
 func (s *Server) Cut(on bool) { s.set(&s.cut, on) }
 
+// Fill brings the server to its quota: the next transaction that puts something takes effect and is
+// answered with the error of a full etcd. All later ones are refused.
+func (s *Server) Fill() { s.set(&s.full, true) }
+
 func (s *Server) set(what *bool, on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,7 +15,8 @@
 //
 // A write compares the revisions of the keys that it depends on. So a group, or a client's
 // transaction, is one etcd transaction. The package sends it once. If the answer is lost, the
-// result is record.ErrUnknown.
+// result is record.ErrUnknown. So it is if etcd answers that it is full, unless a read proves that
+// nothing was written: the transaction that crosses the quota takes effect nevertheless.
 //
 // # Fixed-name kinds
 //

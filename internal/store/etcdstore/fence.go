@@ -103,7 +103,7 @@ func (s *Store) fenceOnce(ctx context.Context, f record.Fence, move bool) error 
 		clientv3.Compare(clientv3.Value(s.at.gate(id)), "=", f.Token.Name), absent(s.at.closed(id) + f.To), absent(s.at.name(f.To)),
 	}, ops, nil)
 	switch {
-	case errors.Is(err, record.ErrUnknown) && ctx.Err() == nil:
+	case readable(ctx, err):
 		return errBehind // the next read shows the outcome
 	case err != nil:
 		return err
@@ -133,7 +133,7 @@ func (s *Store) Prevent(ctx context.Context, f record.Fence) (moved bool, err er
 		resp, err := s.write(ctx, what, []clientv3.Cmp{clientv3.Compare(clientv3.Value(s.at.gate(f.Token.ID)), "=", f.Token.Name)},
 			[]clientv3.Op{clientv3.OpPut(s.at.closed(f.Token.ID)+f.To, "given up")}, nil)
 		switch {
-		case errors.Is(err, record.ErrUnknown) && ctx.Err() == nil: // the write is idempotent, so repeat it
+		case readable(ctx, err): // the write is idempotent, so repeat it
 		case err != nil:
 			return false, err
 		case resp.Succeeded:

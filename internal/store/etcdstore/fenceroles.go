@@ -340,7 +340,7 @@ func (s *Store) unfenceKeys(ctx context.Context, f record.Fence) error {
 			[]clientv3.Op{clientv3.OpPut(s.at.gate(id), own), clientv3.OpDelete(s.at.name(f.To)), clientv3.OpPut(s.at.name(own), id),
 				clientv3.OpDelete(s.at.fenced(id)), clientv3.OpDelete(s.at.given(id))}, nil)
 		switch {
-		case errors.Is(err, record.ErrUnknown) && ctx.Err() == nil: // the next read shows the outcome
+		case readable(ctx, err): // the next read shows the outcome
 		case err != nil:
 			return err
 		// The gate has moved, or the name is taken. Only the latter is final.

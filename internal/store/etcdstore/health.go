@@ -17,7 +17,7 @@ import (
 
 var _ record.Monitor = (*Store)(nil)
 
-// errFull stops bulk work, which could only wait.
+// errFull stops bulk work, which could only wait. Errors of writes wrap it.
 var errFull = errors.New("etcd is full and accepts no writes: " + etcdconn.MakeRoom)
 
 // Health measures the duration of a linearizable read. Such a read waits for a majority and for the

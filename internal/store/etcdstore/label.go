@@ -2,7 +2,6 @@ package etcdstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -169,7 +168,7 @@ func (s *Store) relabel(ctx context.Context, g gates, change func(map[string]rec
 		}
 		resp, err := s.write(ctx, "write labels", append(s.conditions(g), unchanged(s.at.labels(), have.mod)), ops, s.looks(g))
 		switch {
-		case errors.Is(err, record.ErrUnknown) && ctx.Err() == nil: // the change is idempotent, so repeat it
+		case readable(ctx, err): // the change is idempotent, so repeat it
 		case err != nil:
 			return err
 		case resp.Succeeded:

@@ -44,7 +44,7 @@ func (s *Store) Identify(ctx context.Context) (record.Identity, error) {
 		}
 		_, err = s.write(ctx, "identify", append(still, absent(s.at.identity())), []clientv3.Op{clientv3.OpPut(s.at.identity(), rand.Text())}, nil)
 		// If the outcome is unknown, read the identity again: one of the writers has won.
-		if err != nil && (!errors.Is(err, record.ErrUnknown) || ctx.Err() != nil) {
+		if err != nil && !readable(ctx, err) {
 			return record.Identity{}, err
 		}
 	}
@@ -186,7 +186,7 @@ func (s *Store) claimOnce(ctx context.Context, tok record.Token, owner record.Ow
 	resp, err := s.write(ctx, "claim", cmps, append(ops,
 		clientv3.OpPut(s.at.claim(tok.Kind), string(value)), clientv3.OpPut(s.at.claimed(tok.ID), tok.Kind)), nil)
 	switch {
-	case errors.Is(err, record.ErrUnknown) && ctx.Err() == nil:
+	case readable(ctx, err):
 		return errBehind
 	case err != nil:
 		return err

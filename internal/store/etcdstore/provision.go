@@ -141,7 +141,7 @@ func (s *Store) make(ctx context.Context, tok record.Token) error {
 		ops = append(ops, clientv3.OpPut(s.at.place(tok.Kind), id))
 	}
 	_, err := s.write(ctx, "provision "+tok.Name, cmps, ops, nil)
-	if errors.Is(err, record.ErrUnknown) && ctx.Err() == nil {
+	if readable(ctx, err) {
 		return nil // the next read shows the outcome
 	}
 	return err

@@ -24,9 +24,13 @@ func (s *Store) write(ctx context.Context, what string, cmps []clientv3.Cmp, the
 	switch {
 	case err == nil:
 		return resp, nil
-	// A full etcd refuses before it writes, so the outcome is known.
+	// The write that crosses the quota takes effect and has the same answer as a refused one.
 	case etcdconn.NoSpace(err):
-		return nil, fmt.Errorf("%s: %w: etcd is full: %s", what, record.ErrUnavailable, etcdconn.MakeRoom)
+		outcome := record.ErrUnknown
+		if etcdconn.Untouched(ctx, s.conn, cmps, then, false) {
+			outcome = record.ErrUnavailable
+		}
+		return nil, fmt.Errorf("%s: %w: %w", what, outcome, errFull)
 	case etcdconn.TooLarge(err):
 		return nil, fmt.Errorf("%s: %w: %w", what, errTooLarge, err)
 	case etcdconn.Refused(err):
@@ -69,6 +73,12 @@ func (s *Store) readError(what string, err error) error {
 	}
 }
 
+// readable reports whether the next read shows the outcome of a write, so that its caller can go on.
+// In a full etcd the caller would write and fail again until there is room.
+func readable(ctx context.Context, err error) bool {
+	return errors.Is(err, record.ErrUnknown) && !errors.Is(err, errFull) && ctx.Err() == nil
+}
+
 // compacted reports that a request needs history that etcd has discarded.
 func compacted(err error) bool { return errors.Is(err, rpctypes.ErrCompacted) }
 
@@ -102,7 +112,7 @@ func IsUnavailable(err error) bool {
 	switch {
 	case err == nil || errors.Is(err, context.Canceled):
 		return false
-	case errors.Is(err, record.ErrUnavailable):
+	case errors.Is(err, record.ErrUnavailable), errors.Is(err, errFull):
 		return true
 	// A known error has a definite code. Others are judged by their gRPC status.
 	case errors.As(err, &known):

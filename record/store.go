@@ -299,7 +299,8 @@ func (c Change) Size() int {
 // Stream delivers changes in order, at least once and without gaps, in batches as ChangeBatch
 // describes.
 type Stream interface {
-	// Next blocks until changes arrive, or for about a second, and then returns an empty batch.
+	// Next blocks until changes arrive, or for about a second, and then returns an empty batch. If ctx
+	// has ended before the call, it returns no batch, even if changes are ready.
 	// ErrHistoryLost and ErrBroken end a stream for good. After any other error the caller opens
 	// the stream again at the last position.
 	Next(ctx context.Context) (ChangeBatch, error)

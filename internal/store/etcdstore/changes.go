@@ -119,6 +119,10 @@ func (st *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 	defer timer.Stop()
 	var batch record.ChangeBatch
 	for asked := 0; st.broken == nil; {
+		// The select below chooses by chance, and what it takes counts as delivered.
+		if err := ctx.Err(); err != nil {
+			return record.ChangeBatch{}, err
+		}
 		select {
 		case <-ctx.Done():
 			return record.ChangeBatch{}, ctx.Err()
@@ -141,7 +145,7 @@ func (st *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 			st.take(resp, &batch)
 			// Return progress without changes too: it advances the position of an idle kind.
 			if len(batch.Changes) > 0 || resp.IsProgressNotify() || st.target.takeNudge() {
-				st.gather(&batch)
+				st.gather(ctx, &batch)
 				batch.Pos = positionAt(st.at)
 				return batch, nil
 			}
@@ -159,7 +163,7 @@ const (
 
 // gather adds changes that follow the first one without a pause. etcd sends each commit separately.
 // Applying them one by one would be slower than the clients that commit them.
-func (st *stream) gather(batch *record.ChangeBatch) {
+func (st *stream) gather(ctx context.Context, batch *record.ChangeBatch) {
 	whole, pause := time.NewTimer(gatherTime), time.NewTimer(gatherPause)
 	defer whole.Stop()
 	defer pause.Stop()
@@ -174,6 +178,8 @@ func (st *stream) gather(batch *record.ChangeBatch) {
 		case <-pause.C:
 			return
 		case <-whole.C:
+			return
+		case <-ctx.Done():
 			return
 		}
 	}

@@ -23,6 +23,7 @@ var changesTests = []test{
 	{"across fences, with markers", withClient(changesMarkers)},
 	{"many writers, none missing", withClient(changesMany)},
 	{"wait ends with its context", flavours(changesCancel)},
+	{"next after cancel does not advance", withClient(changesAfterCancel)},
 	{"history lost", withClient(changesLost)},
 	{"drop breaks the stream", flavours(changesDrop)},
 	{"of a target, with origins", flavours(changesTarget)},

@@ -200,6 +200,34 @@ func changesCancel(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) 
 	}
 }
 
+// changesAfterCancel checks that Next returns no batch and no position if its context has ended, also
+// if changes are ready. Its caller may have decided by then to read other kinds from its position on.
+func changesAfterCancel(t *testing.T, b *bench) {
+	k := b.managed(t)
+	from := b.now(t)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	// A backend may choose between the two by chance, so several streams ask.
+	var streams []record.Stream
+	for range 8 {
+		streams = append(streams, b.follow(t, from, k))
+	}
+	witness := b.follow(t, from, k)
+	k.write(t, "a", 1)
+	k.write(t, "end", 1)
+	next(t, witness, reached(k, "end")) // the others have the changes about now as well
+	for _, s := range streams {
+		batch, err := s.Next(ended)
+		if !errors.Is(err, context.Canceled) || len(batch.Changes) > 0 || !batch.Pos.IsZero() {
+			t.Fatalf("next: %d changes up to %v, %v; want context.Canceled", len(batch.Changes), batch.Pos, err)
+		}
+	}
+	cs, _ := next(t, b.follow(t, from, k), reached(k, "end"))
+	if have := show(nil, cs); !slices.Equal(have, []string{"+a", "+end"}) {
+		t.Errorf("changes %v", have)
+	}
+}
+
 func changesLost(t *testing.T, b *bench) {
 	if b.LoseHistory == nil {
 		t.Log("left out: the history of this backend cannot be made to get lost")

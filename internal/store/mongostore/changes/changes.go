@@ -195,6 +195,10 @@ func (s *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 	if s.err != nil {
 		return record.ChangeBatch{}, s.err
 	}
+	// The driver returns the rest of a reply without a look at ctx.
+	if err := ctx.Err(); err != nil {
+		return record.ChangeBatch{}, fmt.Errorf("watch: %w", err)
+	}
 	var batch record.ChangeBatch
 	for size, enough := 0, false; s.ahead || s.tryNext(ctx); {
 		// Keep an event of a later commit for the next call; a batch never splits a commit.

@@ -26,6 +26,7 @@ type hub struct {
 	mu      sync.Mutex
 	subs    map[*subscription]struct{}
 	kinds   map[string]bool    // kinds of the stream; grows while there are subscribers
+	covered map[string]bool    // kinds whose later changes the position of the stream covers
 	placed  bool               // the stream has a position, before all later changes
 	failure error              // why the stream has no position or fails
 	cancel  context.CancelFunc // ends the present stream; nil if there is none
@@ -41,7 +42,7 @@ func newHub(version string, w record.Watcher, log *slog.Logger) *hub {
 }
 
 // subscribe adds a subscriber and waits until its stream has a position. If the stream already had
-// one, it also waits until admit has checked the database.
+// one, it also waits until a stream with its kinds is open and admit has checked the database.
 func (h *hub) subscribe(ctx context.Context, kinds []string) (*subscription, error) {
 	c := &subscription{hub: h, kinds: slices.Clone(kinds), wake: make(chan struct{}, 1), held: memory.Of(ctx).Hold()}
 	h.mu.Lock()
@@ -53,8 +54,8 @@ func (h *hub) subscribe(ctx context.Context, kinds []string) (*subscription, err
 		h.kinds[k] = true
 	}
 	if grown {
-		// The stream must include the new kind. It reopens at its present position, so it still
-		// covers every later change of that kind.
+		// The stream must include the new kind. It reopens at its present position, and read drops
+		// everything that arrives after this, so it still covers every later change of that kind.
 		h.interrupt()
 	}
 	h.notify()
@@ -170,11 +171,26 @@ func (h *hub) waiting() (subs []*subscription, news <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for c := range h.subs {
-		if h.placed && !c.joined {
+		if h.placed && !c.joined && h.covers(c) {
 			subs = append(subs, c)
 		}
 	}
 	return subs, h.news
+}
+
+// covers reports whether the stream's position covers all kinds of a subscriber. The caller holds
+// h.mu.
+func (h *hub) covers(c *subscription) bool {
+	return !slices.ContainsFunc(c.kinds, func(kind string) bool { return !h.covered[kind] })
+}
+
+// cover notes the kinds of a stream. The caller holds h.mu.
+func (h *hub) cover(kinds []record.KindSpec) {
+	h.covered = map[string]bool{}
+	for _, k := range kinds {
+		h.covered[k.Name] = true
+	}
+	h.notify()
 }
 
 func newRetry() *backoff.ExponentialBackOff {
@@ -237,7 +253,7 @@ func (h *hub) begin(cancel context.CancelFunc) (kinds []record.KindSpec, wanted 
 	defer h.mu.Unlock()
 	if len(h.subs) == 0 {
 		// The next subscriber must not inherit the kinds or the position.
-		h.kinds, h.placed, h.failure, h.cancel = map[string]bool{}, false, nil, nil
+		h.kinds, h.covered, h.placed, h.failure, h.cancel = map[string]bool{}, nil, false, nil, nil
 		return nil, false
 	}
 	h.cancel = cancel
@@ -257,7 +273,7 @@ func (h *hub) read(ctx context.Context, pos record.Position, kinds []record.Kind
 			return pos, err
 		}
 		pos = now
-		h.place()
+		h.place(kinds)
 	}
 	stream, err := h.watcher.Watch(ctx, pos, kinds)
 	if err != nil {
@@ -268,9 +284,20 @@ func (h *hub) read(ctx context.Context, pos record.Position, kinds []record.Kind
 			h.log.Debug("change stream is not closed", slog.Any("error", err))
 		}
 	}()
+	h.mu.Lock()
+	// An interrupted stream may lack the kinds of a new subscriber.
+	if ctx.Err() == nil {
+		h.cover(kinds)
+	}
+	h.mu.Unlock()
 	for {
 		batch, err := stream.Next(ctx)
 		if err != nil {
+			return pos, err
+		}
+		// This stream has dropped the changes of a kind that a new subscriber asks for. The next
+		// stream must begin before them.
+		if err := ctx.Err(); err != nil {
 			return pos, err
 		}
 		alive()
@@ -279,19 +306,19 @@ func (h *hub) read(ctx context.Context, pos record.Position, kinds []record.Kind
 	}
 }
 
-// place lets waiting subscribers join, and marks all others as lost because changes before the new
-// position are missing.
-func (h *hub) place() {
+// place lets waiting subscribers of the next stream's kinds join, and marks all others as lost
+// because changes before the new position are missing.
+func (h *hub) place(kinds []record.KindSpec) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.placed, h.failure = true, nil
+	h.cover(kinds)
 	for c := range h.subs {
 		if c.joined {
 			c.lose()
 		}
-		c.joined = true
+		c.joined = c.joined || h.covers(c)
 	}
-	h.notify()
 }
 
 // failed records why no changes arrive, and logs the first of a series of failures.

@@ -121,11 +121,34 @@ func (f Format) value(doc bson.Raw) ([]byte, error) {
 	return appendObject(nil, elems[1:])
 }
 
+// stored returns a document in the form of its key's value, and refuses one that would be read as
+// something else. In JSON a subdocument {"$numberLong": "5"} becomes a long, for example.
+func (f Format) stored(doc bson.Raw) ([]byte, error) {
+	value, err := f.value(doc)
+	if err != nil || f != JSON {
+		return value, err
+	}
+	doc = record.Stored(doc)
+	name, _ := doc.Lookup("_id").StringValueOK() // checkDoc has compared it with the key
+	back, err := f.document(name, value)
+	if err != nil {
+		return nil, fmt.Errorf("it cannot be stored as JSON: %w", err)
+	}
+	if !bytes.Equal(back, doc) {
+		return nil, errors.New("it would be read as another document from JSON, because a field name begins with $ or a value has no form of its own there: change it in the lens")
+	}
+	return value, nil
+}
+
 func appendObject(dst []byte, elems []bson.RawElement) ([]byte, error) {
 	dst = append(dst, '{')
 	for i, e := range elems {
 		if i > 0 {
 			dst = append(dst, ',')
+		}
+		// The encoder would replace the bytes, so that two fields could get one name.
+		if !utf8.ValidString(e.Key()) {
+			return nil, fmt.Errorf("the field name %q is not UTF-8, which JSON requires", e.Key())
 		}
 		dst = append(appendText(dst, e.Key()), ':')
 		var err error

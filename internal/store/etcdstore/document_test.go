@@ -8,6 +8,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
+
+	"dbcontroller.dev/record"
 )
 
 func TestJSONIsADocument(t *testing.T) {
@@ -128,5 +130,44 @@ func TestDamagedText(t *testing.T) {
 	}
 	if value, err := JSON.value(doc); err == nil {
 		t.Errorf("it is written as %s", value)
+	}
+}
+
+// TestJSONRefusesWhatChanges: a document that JSON cannot carry is refused, so that its group is
+// parked instead of being stored as something else.
+func TestJSONRefusesWhatChanges(t *testing.T) {
+	t.Parallel()
+	deep := bson.D{}
+	for range maxDepth + 1 {
+		deep = bson.D{{Key: "d", Value: deep}}
+	}
+	s := &Store{at: "/r/", bytes: defaultBytes, fixed: map[string]Keys{"json": {Prefix: "/json/", Format: JSON}, "bson": {Prefix: "/bson/", Format: BSON}}}
+	for name, tc := range map[string]struct {
+		fields  bson.D
+		refused bool
+	}{
+		"names that are not UTF-8":      {bson.D{{Key: "x\xff", Value: 1}, {Key: "x\xfe", Value: 2}}, true},
+		"a subdocument like a long":     {bson.D{{Key: "price", Value: bson.D{{Key: "$numberLong", Value: "5"}}}}, true},
+		"a subdocument like an id":      {bson.D{{Key: "v", Value: bson.D{{Key: "$oid", Value: "000000000000000000000000"}}}}, true},
+		"a subdocument like no date":    {bson.D{{Key: "when", Value: bson.D{{Key: "$date", Value: "tomorrow"}}}}, true},
+		"a nested one":                  {bson.D{{Key: "l", Value: bson.A{bson.D{{Key: "$numberInt", Value: "5"}}}}}, true},
+		"too deep":                      {deep, true},
+		"a date beyond the calendar":    {bson.D{{Key: "at", Value: bson.DateTime(253402300800000)}}, false},
+		"a reference":                   {bson.D{{Key: "r", Value: bson.D{{Key: "$ref", Value: "c"}, {Key: "$id", Value: 1}}}}, false},
+		"types that JSON does not have": {bson.D{{Key: "l", Value: int64(5)}, {Key: "d", Value: 5.0}, {Key: "b", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}}}, false},
+	} {
+		doc, err := bson.Marshal(append(bson.D{{Key: "_id", Value: "a"}}, tc.fields...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := func(kind string) error {
+			return s.checkDoc(record.Token{Kind: kind, Name: kind, ID: "x", Fixed: true}, record.StringKey("a"), doc)
+		}
+		if err := check("json"); (err != nil) != tc.refused {
+			t.Errorf("%s: %v, want refused: %t", name, err, tc.refused)
+		}
+		if err := check("bson"); err != nil {
+			t.Errorf("%s as BSON: %v", name, err)
+		}
 	}
 }

@@ -249,7 +249,7 @@ func (s *Store) checkDoc(tok record.Token, key record.Key, doc bson.Raw) error {
 	}
 	// An application's record is stored in another form, and that form counts for the size.
 	if in != nil {
-		value, err := in.Format.value(doc)
+		value, err := in.Format.stored(doc)
 		if err != nil {
 			return err
 		}

@@ -343,3 +343,50 @@ func TestCheckAsksEveryMember(t *testing.T) {
 		})
 	}
 }
+
+// TestReadsOverCompactions: etcd discards the revision between the requests of one call.
+func TestReadsOverCompactions(t *testing.T) {
+	const n = 100
+	for what, call := range map[string]func(*etcdstore.Store, record.Token) (int, error){
+		"list": func(s *etcdstore.Store, tok record.Token) (int, error) {
+			rs, err := s.List(t.Context(), record.ListRequest{Token: tok, Limit: n})
+			return len(rs), err
+		},
+		"a transaction of many": func(s *etcdstore.Store, tok record.Token) (int, error) {
+			var ms []record.Mutation
+			for i := range n {
+				ms = append(ms, record.Mutation{Kind: "k", Key: record.StringKey(name(i)), Exists: true})
+			}
+			return n, s.Write(t.Context(), record.Tokens{"k": tok}, ms)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			server := memetcd.New(memetcd.Options{})
+			s, client := inMemory(t, server)
+			tok := provisioned(t, s, "k")
+			var ms []record.Mutation
+			for i := range n {
+				ms = append(ms, record.Mutation{Kind: "k", Key: record.StringKey(name(i)), Doc: raw(t, bson.D{{Key: "_id", Value: name(i)}})})
+			}
+			if err := s.Write(t.Context(), record.Tokens{"k": tok}, ms); err != nil {
+				t.Fatal(err)
+			}
+			kv, requests := client.KV, 0
+			client.KV = hooked{kv, func() {
+				// The first revision that the call reads at is gone for its second request.
+				if requests++; requests == 2 {
+					if _, err := kv.Put(t.Context(), "/other", ""); err != nil {
+						t.Error(err)
+					}
+					server.Compact()
+				}
+			}}
+			if got, err := call(s, tok); err != nil || got != n {
+				t.Errorf("%d of %d, %v", got, n, err)
+			}
+			if requests < 3 {
+				t.Errorf("%d requests, so nothing was compacted in between", requests)
+			}
+		})
+	}
+}

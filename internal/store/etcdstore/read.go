@@ -101,12 +101,17 @@ func notBefore(revision int64, v record.Version) error {
 
 // Read returns the selected records at one snapshot.
 func (s *Store) Read(ctx context.Context, req record.ReadRequest) (record.Snapshot, error) {
+	return whole(ctx, func() (record.Snapshot, error) { return s.readOnce(ctx, req) })
+}
+
+// whole makes a read that may take several requests. It begins again if etcd has discarded the
+// revision in between, so read must begin with an empty result.
+func whole[T any](ctx context.Context, read func() (T, error)) (T, error) {
 	for {
-		snap, err := s.readOnce(ctx, req)
-		if compacted(err) && ctx.Err() == nil {
-			continue // the read took longer than etcd keeps a revision
+		got, err := read()
+		if !compacted(err) || ctx.Err() != nil {
+			return got, err
 		}
-		return snap, err
 	}
 }
 
@@ -256,13 +261,7 @@ const (
 
 // Scan returns the next page of a range at one snapshot.
 func (s *Store) Scan(ctx context.Context, req record.ScanRequest) (record.Page, error) {
-	for {
-		page, err := s.scanOnce(ctx, req)
-		if compacted(err) && ctx.Err() == nil {
-			continue // the read took longer than etcd keeps a revision
-		}
-		return page, err
-	}
+	return whole(ctx, func() (record.Page, error) { return s.scanOnce(ctx, req) })
 }
 
 func (s *Store) scanOnce(ctx context.Context, req record.ScanRequest) (record.Page, error) {
@@ -377,6 +376,10 @@ func (s *Store) List(ctx context.Context, req record.ListRequest) ([]record.Reco
 	if err := s.refuseClient(req.Token); err != nil {
 		return nil, err
 	}
+	return whole(ctx, func() ([]record.Record, error) { return s.listOnce(ctx, req) })
+}
+
+func (s *Store) listOnce(ctx context.Context, req record.ListRequest) ([]record.Record, error) {
 	from, to, limit, ok := s.listed(req)
 	if !ok {
 		return nil, s.open(ctx, req.Token)
@@ -404,6 +407,10 @@ func (s *Store) ListNames(ctx context.Context, req record.ListRequest) ([]string
 	if err := s.refuseClient(req.Token); err != nil {
 		return nil, err
 	}
+	return whole(ctx, func() ([]string, error) { return s.listNamesOnce(ctx, req) })
+}
+
+func (s *Store) listNamesOnce(ctx context.Context, req record.ListRequest) ([]string, error) {
 	from, to, limit, ok := s.listed(req)
 	if !ok {
 		return nil, s.open(ctx, req.Token)

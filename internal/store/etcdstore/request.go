@@ -68,6 +68,9 @@ func (s *Store) readError(what string, err error) error {
 		return fmt.Errorf("%s: %w", what, err)
 	case status.Code(err) == codes.Unavailable, errors.Is(rpctypes.Error(err), rpctypes.ErrNoLeader):
 		return fmt.Errorf("%s: %w: %w", what, record.ErrUnavailable, err)
+	// A read that begins anew succeeds.
+	case compacted(err):
+		return fmt.Errorf("%s: %w: %w", what, record.ErrUnavailable, err)
 	default:
 		return fmt.Errorf("%s: %w", what, s.conn.Denied(err))
 	}

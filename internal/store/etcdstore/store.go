@@ -181,12 +181,14 @@ func (st state) live() bool { return st.doc != nil }
 
 // states reads keys at one revision not older than the call. It fails if a gate is fenced.
 func (s *Store) states(ctx context.Context, g gates, keys []string) (map[string]state, error) {
-	states := make(map[string]state, len(keys))
-	_, err := s.snapshot(ctx, g, keys, 0, func(key string, st state) error {
-		states[key] = st
-		return nil
+	return whole(ctx, func() (map[string]state, error) {
+		states := make(map[string]state, len(keys))
+		_, err := s.snapshot(ctx, g, keys, 0, func(key string, st state) error {
+			states[key] = st
+			return nil
+		})
+		return states, err
 	})
-	return states, err
 }
 
 // errBehind means that another transaction changed the compared keys. Read again.

@@ -213,17 +213,21 @@ func fromCEL(v ref.Val, depth int) (bson.RawValue, error) {
 		}
 		return made(bson.TypeDateTime, binary.LittleEndian.AppendUint64(nil, uint64(v.UnixMilli())))
 	case traits.Lister:
-		a := bson.A{}
+		a, size := bson.A{}, 0
 		for it := v.Iterator(); it.HasNext() == types.True; {
 			item, err := fromCEL(it.Next(), depth+1)
 			if err != nil {
 				return item, err
 			}
+			// Items that are one value in CEL are copies in BSON.
+			if size += itemBytes + len(item.Value); size > maxText {
+				return bson.RawValue{}, errTooMuch
+			}
 			a = append(a, item)
 		}
 		return marshalled(a)
 	case traits.Mapper:
-		d := bson.D{}
+		d, size := bson.D{}, 0
 		for it := v.Iterator(); it.HasNext() == types.True; {
 			key := it.Next()
 			name, ok := key.(types.String)
@@ -234,6 +238,9 @@ func fromCEL(v ref.Val, depth int) (bson.RawValue, error) {
 			item, err := fromCEL(v.Get(key), depth+1)
 			if err != nil {
 				return item, err
+			}
+			if size += itemBytes + len(name) + len(item.Value); size > maxText {
+				return bson.RawValue{}, errTooMuch
 			}
 			d = append(d, bson.E{Key: string(name), Value: item})
 		}

@@ -82,7 +82,7 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 		cel.Constant("absent", cel.DynType, types.NullValue),
 		// lists.range and wide formats are left out: they allocate memory before the step limit
 		// applies.
-		ext.Strings(ext.StringsMaxPrecision(100)), ext.Math(), ext.Lists(ext.ListsVersion(1)), ext.Encoders(),
+		ext.Strings(ext.StringsMaxPrecision(100)), ext.Math(), ext.Lists(ext.ListsVersion(1)), ext.Encoders(), bounded,
 		converter("long", "long_of_int", cel.IntType, celLong, scalar.Long),
 		converter("decimal", "decimal_of_string", cel.StringType, celDecimal, scalar.Decimal),
 		converter("decimal", "decimal_of_int", cel.IntType, celDecimal, scalar.Decimal),
@@ -208,8 +208,8 @@ func (p *lensParser) expression(e *cel.Env, n ast.Node, what string) (prg cel.Pr
 	expr.PostOrderVisit(expr.NavigateAST(tree.NativeRep()), expr.NewExprVisitor(func(part expr.Expr) {
 		builds = builds || part.Kind() == expr.MapKind
 	}))
-	// The cost limit ends an expression that would otherwise block the engine.
-	prg, err = e.Program(tree, cel.CostLimit(costLimit), cel.CustomDecoratorV2(orderMaps))
+	// The cost limit ends an expression that would otherwise block the engine or fill the memory.
+	prg, err = e.Program(tree, cel.CostTracking(sizes{}), cel.CostLimit(costLimit), cel.CustomDecoratorV2(orderMaps))
 	if err != nil {
 		return nil, false, p.errorAt(n, "%s: %v", what, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -77,6 +78,49 @@ func TestComputeErrors(t *testing.T) {
 			var bad *lens.RecordError
 			if !errors.As(err, &bad) || bad.Field != tc.field || !strings.Contains(bad.Reason, tc.reason) {
 				t.Errorf("%s, error %v", got, err)
+			}
+		})
+	}
+}
+
+// TestComputeBoundsItsMemory: a record whose fields are long makes an expression fail, before it
+// fills the memory.
+func TestComputeBoundsItsMemory(t *testing.T) {
+	long := strings.Repeat("x", 100<<10)
+	src, err := bson.Marshal(bson.D{{Key: "a", Value: long}, {Key: "c", Value: long}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct{ up, reason string }{
+		"replace":             {`a.substring(0, 4000).replace("", c)`, "replace would create a text of more than 16 MB"},
+		"replace some":        {`a.replace("x", c, 4000)`, "replace would create a text of more than 16 MB"},
+		"replace a few":       {`a.substring(0, 100).replace("x", "yy")`, ""},
+		"join":                {`a.substring(0, 4000).split("").join(c)`, ""},
+		"join of copies":      {`[1,2,3,4,5,6,7,8,9,10].map(x, c).map(x, [x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x].join()).join()`, "cost"},
+		"join a few":          {`[a.substring(0, 100), "x"].join("-")`, ""},
+		"format of too many":  {`"%s".format([a.split("").map(x, c)])`, "cost"},
+		"format of copies":    {`"%s".format([a.substring(0, 5000).split("").map(x, c)])`, "format would create a text of more than 16 MB"},
+		"format a few":        {`string(size("%s %s".format([a, c])))`, ""},
+		"a list of copies":    {`a.substring(0, 5000).split("").map(x, c)`, "the result has more than 16 MB"},
+		"an object of copies": {`[1,2,3,4,5,6,7,8,9,10].map(x, c).map(x, {"a": [x,x,x,x,x,x,x,x,x,x], "b": [x,x,x,x,x,x,x,x,x,x]})`, "the result has more than 16 MB"},
+		"many results":        {`[1,2,3,4,5,6,7,8,9].map(x, a.replace("x", c, 50)).map(x, size(x))`, "cost"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := lenstest.Of(t, fmt.Sprintf("compute: {from: [a, c], to: [b, d], up: {b: '%s', d: c}, down: {a: b, c: d}}", tc.up))
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := l.Up(src, nil)
+			runtime.ReadMemStats(&after)
+			// No expression here gives a back, so each is refused in the end. CEL reports the cost of
+			// a join that was refused, so only its memory shows the difference.
+			if err == nil || !strings.Contains(err.Error(), tc.reason) {
+				t.Errorf("error %.300v, want %q", err, tc.reason)
+			}
+			if strings.HasSuffix(name, "a few") && !strings.Contains(err.Error(), "the reverse would give") {
+				t.Errorf("error %.300v, but the result is small", err)
+			}
+			if grown := (after.TotalAlloc - before.TotalAlloc) >> 20; grown > 200 {
+				t.Errorf("%d MB were allocated", grown)
 			}
 		})
 	}

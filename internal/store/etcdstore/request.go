@@ -14,8 +14,15 @@ import (
 	"dbcontroller.dev/record"
 )
 
-// write sends a modifying transaction once. ErrUnknown: it may or may not have had an effect.
+// write sends a modifying transaction on keys of our own once. ErrUnknown: it may or may not have
+// had an effect.
 func (s *Store) write(ctx context.Context, what string, cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
+	return s.transact(ctx, what, cmps, then, els, true)
+}
+
+// transact is write for any keys. absent: a key that still does not exist proves that the transaction
+// of a full etcd had no effect. A client may have deleted a new record by then.
+func (s *Store) transact(ctx context.Context, what string, cmps []clientv3.Cmp, then, els []clientv3.Op, absent bool) (*clientv3.TxnResponse, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err) // nothing was sent
 	}
@@ -27,7 +34,7 @@ func (s *Store) write(ctx context.Context, what string, cmps []clientv3.Cmp, the
 	// The write that crosses the quota takes effect and has the same answer as a refused one.
 	case etcdconn.NoSpace(err):
 		outcome := record.ErrUnknown
-		if etcdconn.Untouched(ctx, s.conn, cmps, then, false) {
+		if etcdconn.Untouched(ctx, s.conn, cmps, then, absent) {
 			outcome = record.ErrUnavailable
 		}
 		return nil, fmt.Errorf("%s: %w: %w", what, outcome, errFull)

@@ -209,7 +209,7 @@ func (s *Store) commit(ctx context.Context, what string, a attempt) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
-		resp, err := s.write(ctx, what, slices.Concat(s.conditions(a.gates), labelled, a.cmps), a.ops, s.looks(a.gates))
+		resp, err := s.transact(ctx, what, slices.Concat(s.conditions(a.gates), labelled, a.cmps), a.ops, s.looks(a.gates), false)
 		if err != nil {
 			return err
 		}

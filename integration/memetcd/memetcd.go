@@ -90,7 +90,7 @@ func (s *Server) compact(revision int64) {
 		for keep < len(versions)-1 && versions[keep+1].ModRevision <= revision {
 			keep++
 		}
-		versions = versions[keep:]
+		versions = slices.Clone(versions[keep:]) // the array would keep the values
 		// A deleted key needs no history from its own deletion on.
 		if len(versions) == 1 && versions[0].Version == 0 && versions[0].ModRevision <= revision {
 			delete(s.history, key)

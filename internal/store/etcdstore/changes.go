@@ -2,7 +2,6 @@ package etcdstore
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,9 +10,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/metadata"
 
 	"dbcontroller.dev/record"
 )
@@ -45,7 +42,7 @@ func (s *Store) Watch(ctx context.Context, from record.Position, kinds []record.
 }
 
 func newStream(s *Store) *stream {
-	return &stream{store: s, kinds: map[string]bool{}, own: map[string]Keys{}, names: map[string]string{}, closed: make(chan struct{})}
+	return &stream{store: s, kinds: map[string]bool{}, own: map[string]Keys{}, names: map[string]string{}, queue: newQueue(), closed: make(chan struct{})}
 }
 
 func (s *Store) watch(ctx context.Context, from record.Position, st *stream) (record.Stream, error) {
@@ -62,27 +59,17 @@ func (s *Store) watch(ctx context.Context, from record.Position, st *stream) (re
 	if err != nil {
 		return nil, s.readError("watch", err)
 	}
-	st.from, st.at = revision, revision
+	st.seen, st.at = revision, revision
 	// Use one watch for everything. Several could deliver a fence before earlier writes.
-	first, end := s.at.all(), clientv3.GetPrefixRangeEnd(s.at.all())
+	st.first, st.end = s.at.all(), clientv3.GetPrefixRangeEnd(s.at.all())
 	for _, in := range st.own {
-		first, end = min(first, in.Prefix), max(end, clientv3.GetPrefixRangeEnd(in.Prefix))
+		st.first, st.end = min(st.first, in.Prefix), max(st.end, clientv3.GetPrefixRangeEnd(in.Prefix))
 	}
 	for _, kv := range resp.Kvs {
 		st.names[strings.TrimPrefix(string(kv.Key), s.at.gates())] = string(kv.Value)
 	}
-	// etcd's client lets watches with equal metadata share a stream. They would also share a token
-	// that may expire, and each other's answers to progress requests.
-	own := metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(s.conn.Ctx()), "dbc-stream", rand.Text())
-	watching, stop := context.WithCancel(own)
-	keep := context.AfterFunc(ctx, stop)
-	st.watching, st.stop = watching, stop
-	// Begin at the delivered revision. A watch that begins at a future one gets no progress
-	// answers.
-	st.events = s.conn.Watch(watching, first, clientv3.WithRange(end), clientv3.WithRev(revision))
-	if !keep() {
-		stop()
-		return nil, fmt.Errorf("watch: %w", ctx.Err())
+	if err := st.reopen(ctx); err != nil {
+		return nil, fmt.Errorf("watch: %w", err)
 	}
 	return st, nil
 }
@@ -94,21 +81,29 @@ const idle = time.Second
 // Without an answer, it is unknown whether the stream is in sync.
 const patience = 10
 
-// stream follows a namespace. It supports one caller of Next at a time.
+// stream follows a namespace. It supports one caller of Next at a time. A goroutine takes the events
+// from etcd's client, which would otherwise keep them all with their values. It keeps what Next
+// needs of them, up to a limit.
 type stream struct {
-	store    *Store
-	kinds    map[string]bool
-	own      map[string]Keys   // applications' keys by kind
-	names    map[string]string // of collections, by identity, as of at
-	from     int64             // the stream begins after this revision
-	at       int64             // everything up to this revision was delivered
-	broken   error
-	target   *target // only for a stream of Follow; nil otherwise
-	events   clientv3.WatchChan
+	store      *Store
+	kinds      map[string]bool
+	own        map[string]Keys // applications' keys by kind
+	first, end string          // the range of keys
+
+	// Of the goroutine that takes events, and of Next while there is none.
+	names  map[string]string // of collections, by identity, as of seen
+	seen   int64             // everything up to this revision was taken
+	target *target           // only for a stream of Follow; nil otherwise
+
+	// Of Next.
+	at       int64           // everything up to this revision was delivered
 	watching context.Context //nolint:containedctx // the life of the watch, which no call's context is
-	stop     context.CancelFunc
-	closed   chan struct{}
-	once     sync.Once
+
+	queue  queue
+	mu     sync.Mutex // guards stop
+	stop   context.CancelFunc
+	closed chan struct{}
+	once   sync.Once
 }
 
 var errClosed = errors.New("stream is closed")
@@ -118,16 +113,30 @@ func (st *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 	timer := time.NewTimer(idle)
 	defer timer.Stop()
 	var batch record.ChangeBatch
-	for asked := 0; st.broken == nil; {
-		// The select below chooses by chance, and what it takes counts as delivered.
+	for asked := 0; ; {
+		// What Next takes counts as delivered, so it must look at ctx before.
 		if err := ctx.Err(); err != nil {
 			return record.ChangeBatch{}, err
+		}
+		enough, end := st.take(&batch)
+		switch {
+		case enough:
+			st.gather(ctx, &batch)
+			batch.Pos = positionAt(st.at)
+			return batch, nil
+		case errors.Is(end, errFarBehind):
+			if err := st.reopen(ctx); err != nil {
+				return record.ChangeBatch{}, fmt.Errorf("watch: %w", err)
+			}
+		case end != nil:
+			return record.ChangeBatch{}, st.because(end)
 		}
 		select {
 		case <-ctx.Done():
 			return record.ChangeBatch{}, ctx.Err()
 		case <-st.closed:
 			return record.ChangeBatch{}, errClosed
+		case <-st.queue.news:
 		case <-timer.C:
 			if asked++; asked > patience {
 				return record.ChangeBatch{}, fmt.Errorf("watch: %w: no answer for %s", record.ErrUnavailable, patience*idle)
@@ -138,20 +147,18 @@ func (st *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 				return record.ChangeBatch{}, err
 			}
 			timer.Reset(idle)
-		case resp, ok := <-st.events:
-			if err := st.ended(resp, ok); err != nil {
-				return record.ChangeBatch{}, err
-			}
-			st.take(resp, &batch)
-			// Return progress without changes too: it advances the position of an idle kind.
-			if len(batch.Changes) > 0 || resp.IsProgressNotify() || st.target.takeNudge() {
-				st.gather(ctx, &batch)
-				batch.Pos = positionAt(st.at)
-				return batch, nil
-			}
 		}
 	}
-	return record.ChangeBatch{}, st.broken
+}
+
+// because returns the reason for the end of the events. A closed stream has no other.
+func (st *stream) because(end error) error {
+	select {
+	case <-st.closed:
+		return errClosed
+	default:
+		return end
+	}
 }
 
 // Limits of gather: the wait for a further change, the total time, and the number of changes.
@@ -167,14 +174,17 @@ func (st *stream) gather(ctx context.Context, batch *record.ChangeBatch) {
 	whole, pause := time.NewTimer(gatherTime), time.NewTimer(gatherPause)
 	defer whole.Stop()
 	defer pause.Stop()
-	for len(batch.Changes) > 0 && len(batch.Changes) < mostChanges && st.broken == nil {
-		select {
-		case resp, ok := <-st.events:
-			if st.ended(resp, ok) != nil {
-				return // the next call sees the same end
-			}
-			st.take(resp, batch)
+	for len(batch.Changes) > 0 && len(batch.Changes) < mostChanges && ctx.Err() == nil {
+		before := len(batch.Changes)
+		if _, end := st.take(batch); end != nil {
+			return // the next call sees the same end
+		}
+		if len(batch.Changes) > before {
 			pause.Reset(gatherPause)
+			continue
+		}
+		select {
+		case <-st.queue.news:
 		case <-pause.C:
 			return
 		case <-whole.C:
@@ -183,6 +193,26 @@ func (st *stream) gather(ctx context.Context, batch *record.ChangeBatch) {
 			return
 		}
 	}
+}
+
+// take moves events from the queue to a batch, whole revisions, up to about the most that a batch
+// has. enough reports whether the batch has a reason to be returned now. end is the reason why no
+// more events come, once the queue is empty.
+func (st *stream) take(batch *record.ChangeBatch) (enough bool, end error) {
+	for len(batch.Changes) < mostChanges {
+		t, some, end := st.queue.take()
+		if !some {
+			return enough, end
+		}
+		if len(t.changes) > 0 {
+			batch.Changes = append(batch.Changes, t.changes...)
+			batch.Wall = t.wall
+		}
+		st.at = t.at
+		// Return progress without changes too: it advances the position of an idle kind.
+		enough = enough || len(batch.Changes) > 0 || t.progress
+	}
+	return true, nil
 }
 
 // askProgress requests the progress of the stream. The client accepts the request only while it is
@@ -202,56 +232,6 @@ func (st *stream) askProgress(ctx context.Context) error {
 		return fmt.Errorf("watch: %w: there is no connection", record.ErrUnavailable)
 	default:
 		return fmt.Errorf("watch: %w", err)
-	}
-}
-
-// ended returns the reason for the end of the events. nil: the stream continues.
-func (st *stream) ended(resp clientv3.WatchResponse, ok bool) error {
-	err := resp.Err()
-	switch {
-	// Compacted changes never come back, so the stream is broken for good.
-	case resp.CompactRevision != 0 || errors.Is(err, rpctypes.ErrCompacted):
-		st.broken = fmt.Errorf("changes after %s: %w", versionAt(st.at), record.ErrHistoryLost)
-		return st.broken
-	case err != nil:
-		return fmt.Errorf("watch: %w: %w", record.ErrUnavailable, err)
-	case !ok:
-		select {
-		case <-st.closed:
-			return errClosed
-		default:
-			return fmt.Errorf("watch: %w: the stream has ended", record.ErrUnavailable)
-		}
-	}
-	return nil
-}
-
-// take adds the changes of a response. A response has whole revisions, and so whole commits.
-func (st *stream) take(resp clientv3.WatchResponse, batch *record.ChangeBatch) {
-	change := st.change
-	if st.target != nil {
-		st.target.look(st.store.at, resp.Events)
-		change = st.followed
-	}
-	for _, ev := range resp.Events {
-		// A watch begins at the position itself, but its changes were delivered already.
-		if ev.Kv.ModRevision <= st.from {
-			continue
-		}
-		c, wall, ok, err := change(ev)
-		if err != nil {
-			st.broken = err
-			return
-		}
-		if ok {
-			batch.Changes = append(batch.Changes, c)
-			batch.Wall = wall
-		}
-		// Use the event's revision. The header has the newest one, and more of it may follow.
-		st.at = max(st.at, ev.Kv.ModRevision)
-	}
-	if resp.IsProgressNotify() {
-		st.at = max(st.at, resp.Header.GetRevision())
 	}
 }
 
@@ -335,6 +315,8 @@ func (st *stream) moved(id string, ev *clientv3.Event) (c record.Change, wall in
 func (st *stream) Close(context.Context) error {
 	st.once.Do(func() {
 		close(st.closed)
+		st.mu.Lock()
+		defer st.mu.Unlock()
 		st.stop()
 	})
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.uber.org/zap"
 
@@ -60,7 +61,8 @@ func (im *imports) connectImports() (closeAll func(context.Context)) {
 }
 
 // mayFollow refuses a data update that would write keys which the other deployment does not serve
-// yet. Lookups by such keys would find nothing.
+// yet, because lookups by such keys would find nothing. It also refuses one that must look keys up in
+// a version whose data cannot be read.
 func (im *imports) mayFollow(ctx context.Context, t transform.Task) error {
 	refuse := func(format string, args ...any) error {
 		return &upgradestate.RefusedError{Reason: fmt.Sprintf("update %s: %s", t.Name, fmt.Sprintf(format, args...))}
@@ -83,6 +85,18 @@ func (im *imports) mayFollow(ctx context.Context, t transform.Task) error {
 		}
 		if serves, want := upgradestate.APIVersion(d.CurrentVersion), to.Version(i.Keys); want != "" && serves != want {
 			return refuse("it leaves %s keys of %s of %s (version %s), but %s serves %s: wait for its switch, or hold both keys", i.Keys, i.Kind, i.Service, want, to.Deployment, serves)
+		}
+		if !i.Asks {
+			continue
+		}
+		for _, version := range []string{to.Older, to.Newer} {
+			ns, missing := readable(d, to.Deployment, version)
+			if missing != "" {
+				return refuse("it looks keys of %s up, and %s", i.Kind, missing)
+			}
+			if !slices.ContainsFunc(to.Databases, func(db Database) bool { return db.Version == ns.Version }) {
+				return refuse("it looks keys of %s up, and dbs of %s has no entry of %s: add it to imports of %s", i.Kind, i.Service, ns.Version, im.cfg.File)
+			}
 		}
 	}
 	return nil
@@ -124,13 +138,19 @@ func (im *imports) FindKeys(ctx context.Context, asked []transform.Question) (tr
 		if err != nil {
 			return nil, err
 		}
-		older, err := im.lineage(d, i, i.Older, k.old)
+		older, before, err := im.lineage(d, i, i.Older, k.old)
 		if err != nil {
 			return nil, err
 		}
-		newer, err := im.lineage(d, i, i.Newer, k.old)
+		newer, after, err := im.lineage(d, i, i.Newer, k.old)
 		if err != nil {
 			return nil, err
+		}
+		// The data of a version may end during a data update. An error would be retried for ever, and
+		// the update would block this deployment's switches. Without an answer the records count as
+		// failed, and the update ends.
+		if !before || !after {
+			continue
 		}
 		own, far, from, to := older, newer, k.old, k.now
 		if !k.up {
@@ -148,25 +168,38 @@ func (im *imports) FindKeys(ctx context.Context, asked []transform.Question) (tr
 }
 
 // lineage returns the reader and tokens of a kind's lineage in another deployment's database. A
-// lineage maps the keys of source records to the keys of target records.
-func (im *imports) lineage(d upgradestate.Deployment, i Import, version, kind string) (transform.Lineage, error) {
-	l := transform.Lineage{Tokens: record.Tokens{}, Kind: transform.LineageKind(kind, i.Older, i.Newer)}
+// lineage maps the keys of source records to the keys of target records. ok is false if the version
+// has no data that can be read.
+func (im *imports) lineage(d upgradestate.Deployment, i Import, version, kind string) (l transform.Lineage, ok bool, err error) {
+	ns, missing := readable(d, i.Deployment, version)
+	if missing != "" {
+		return l, false, nil
+	}
+	conn, configured := im.imported[i.Service][ns.Version]
+	if !configured {
+		return l, false, fmt.Errorf("imports of %s: dbs of %s has no entry of %s", im.cfg.File, i.Service, ns.Version)
+	}
+	l = transform.Lineage{Reader: conn, Tokens: record.Tokens{}, Kind: transform.LineageKind(kind, i.Older, i.Newer)}
+	for _, k := range ns.Kinds {
+		l.Tokens[k.Kind] = record.Token{Kind: k.Kind, Name: k.Physical, ID: k.ID, Fixed: k.Fixed}
+	}
+	return l, true, nil
+}
+
+// readable returns the namespace that has an API version's data in another deployment, or the reason
+// why there is none, for an operator.
+func readable(d upgradestate.Deployment, name, version string) (ns upgradestate.Namespace, missing string) {
 	// The version may be the current one, the target, or the one before the latest switch.
 	followed, _ := upgradestate.Followed(d)
-	for _, name := range []string{d.CurrentVersion, followed.TargetVersion, upgradestate.PreviousVersion(d)} {
-		ns, there := d.Namespace(name)
-		if !there || upgradestate.APIVersion(name) != version {
-			continue
+	for _, place := range []string{d.CurrentVersion, followed.TargetVersion, upgradestate.PreviousVersion(d)} {
+		ns, there := d.Namespace(place)
+		if there && upgradestate.APIVersion(place) == version && !upgradestate.Retired(d, place) {
+			return ns, ""
 		}
-		conn, configured := im.imported[i.Service][name]
-		if !configured {
-			return l, fmt.Errorf("imports of %s: dbs of %s has no entry of %s", im.cfg.File, i.Service, name)
-		}
-		l.Reader = conn
-		for _, k := range ns.Kinds {
-			l.Tokens[k.Kind] = record.Token{Kind: k.Kind, Name: k.Physical, ID: k.ID, Fixed: k.Fixed}
-		}
-		return l, nil
 	}
-	return l, fmt.Errorf("%s has no data of %s: wait until its upgrade has begun", i.Deployment, version)
+	retired := slices.ContainsFunc(d.Retired, func(v string) bool { return upgradestate.APIVersion(v) == version })
+	if retired || d.Retire != nil && upgradestate.APIVersion(d.Retire.Version) == version {
+		return ns, fmt.Sprintf("%s of %s is retired", version, name)
+	}
+	return ns, fmt.Sprintf("%s has no data of %s that its controllers keep: wait until its upgrade has begun", name, version)
 }

@@ -102,6 +102,10 @@ func (e Evidence) lastSwitch(base upgradestate.Deployment, current string) *upgr
 				made.ID = n.ID
 			}
 		}
+		// No upgrade made this switch. Other deployments recognize it by its id.
+		if made.ID == "" {
+			made.ID = fmt.Sprintf("%s%d-%s", RecoveryID, e.epoch()+1, current)
+		}
 		made.Back = last != nil && last.From == current && !last.Back
 		last = made
 	}

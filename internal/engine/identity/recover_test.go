@@ -83,6 +83,21 @@ func TestRecoverAnywhere(t *testing.T) {
 	}
 }
 
+// TestSwitchByRecoverHasID: other deployments that follow this one recognize a switch by its id.
+func TestSwitchByRecoverHasID(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, record.FenceView)
+	life(w, "", 0, func(int, string) {})
+	other := map[string]string{"v1": "v2", "v2": "v1"}[w.d.CurrentVersion]
+	d, _, err := must(identity.Gather(t.Context(), deploymentName, w.markers())).Rebuild(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("recover-%d-%s", d.Epoch, other); d.LastSwitch == nil || d.LastSwitch.To != other || d.LastSwitch.ID != want {
+		t.Errorf("the switch is %+v, want id %s", d.LastSwitch, want)
+	}
+}
+
 func recoverAt(t *testing.T, w *world, at, last string) {
 	t.Helper()
 	ctx := t.Context()

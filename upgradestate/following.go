@@ -13,7 +13,8 @@ type Following struct {
 	Task       string `json:"task"`              // Update.Name
 	Deployment string `json:"deployment"`        // whose records the keys belong to
 	Version    string `json:"version"`           // API version of that deployment that has the keys
-	Switch     string `json:"switch"`            // ID of the switch of that deployment
+	Switch     string `json:"switch"`            // SwitchID of that deployment's switch
+	Epoch      uint64 `json:"epoch,omitempty"`   // of this deployment during the passes; 0: unknown
 	Run        string `json:"run"`               // Update.ID of the latest pass
 	Passes     int    `json:"passes"`            // since that switch
 	Changed    int64  `json:"changed"`           // records, in all of these passes
@@ -22,8 +23,21 @@ type Following struct {
 	Again      bool   `json:"again,omitempty"`   // a further pass is due
 }
 
+// SwitchID returns the identity of the latest switch for deployments that follow it, or "". Records
+// of earlier recoveries have a switch without an ID. Its epoch then identifies it.
+func SwitchID(d Deployment) string {
+	switch last := d.LastSwitch; {
+	case last == nil:
+		return ""
+	case last.ID == "":
+		return fmt.Sprintf("epoch %d", d.Epoch)
+	default:
+		return last.ID
+	}
+}
+
 // Follows says which switch of another deployment a data update follows, and with which pass: the
-// first is 1. See Following.
+// first is 1. Switch is the SwitchID of the other deployment. See Following.
 type Follows struct {
 	Deployment, Version, Switch string
 	Pass                        int
@@ -33,9 +47,10 @@ type Follows struct {
 // otherwise cause passes for ever.
 const MaxPasses = 5
 
-// maxFollowing bounds the entries, to keep the record small. An entry stays when its task is removed
-// from the configuration.
-const maxFollowing = 64
+// MaxFollowing bounds the entries, to keep the record small. An entry stays when its task is removed
+// from the configuration. More tasks would evict each other's entries, and their passes would not
+// end.
+const MaxFollowing = 64
 
 // FollowingOf returns the passes of an update that begins by itself. ok is false if it has not
 // begun yet.
@@ -68,7 +83,7 @@ func (d *Deployment) mayFollow(u Update, e Follows) error {
 		return outdated("update %s waits for the rollback", u.Name)
 	}
 	due := 1
-	if f, known := FollowingOf(*d, u.Name); known && f.Switch == e.Switch {
+	if f, known := FollowingOf(*d, u.Name); known && f.Counts(*d, e.Switch) {
 		if due = f.Passes + 1; !f.Again {
 			return outdated("update %s has followed switch %s", u.Name, e.Switch)
 		}
@@ -77,6 +92,13 @@ func (d *Deployment) mayFollow(u Update, e Follows) error {
 		return outdated("pass %d of update %s", e.Pass, u.Name)
 	}
 	return nil
+}
+
+// Counts reports whether the passes are those after this switch of the other deployment. After a
+// switch of this deployment they do not count: the records may have come back from another version,
+// with the keys that they had there.
+func (f Following) Counts(d Deployment, after string) bool {
+	return f.Switch == after && (f.Epoch == 0 || f.Epoch == d.Epoch)
 }
 
 // leadsBack reports whether an upgrade to a version is a rollback. After a rollback the version that
@@ -90,14 +112,14 @@ func (d *Deployment) leadsBack(version string, snapshot bool) bool {
 func (d *Deployment) follow(u Update, e Follows) {
 	next := Following{Task: u.Name, Deployment: e.Deployment, Version: e.Version, Switch: e.Switch}
 	if i := d.followingAt(u.Name); i >= 0 {
-		if before := d.Following[i]; before.Switch == e.Switch {
+		if before := d.Following[i]; before.Counts(*d, e.Switch) {
 			next = before
 		}
 		d.Following = slices.Delete(d.Following, i, i+1)
 	}
-	next.Run, next.Passes, next.Outcome, next.Again = u.ID, e.Pass, "", false
+	next.Run, next.Passes, next.Outcome, next.Again, next.Epoch = u.ID, e.Pass, "", false, d.Epoch
 	d.Following = append(d.Following, next) // the latest last
-	if over := len(d.Following) - maxFollowing; over > 0 {
+	if over := len(d.Following) - MaxFollowing; over > 0 {
 		d.Following = slices.Delete(d.Following, 0, over)
 	}
 }
@@ -124,8 +146,21 @@ func (d *Deployment) endPass(outcome string, complete, again bool) {
 	}
 }
 
-// Stray reports whether the running update is a pass after a switch that the other deployment undid.
-// version is the API version that the other deployment serves now.
+// runsPass reports whether the running update is a pass.
+func (d *Deployment) runsPass() bool {
+	return d.Update != nil && slices.ContainsFunc(d.Following, func(f Following) bool { return f.Run == d.Update.ID })
+}
+
+// yieldPass ends the running update if it is a pass. No operator began it, and another one is due.
+func (d *Deployment) yieldPass(why string) {
+	if d.runsPass() {
+		d.endPass("cancelled: "+why, false, true)
+		d.endUpdate("cancelled: " + why)
+	}
+}
+
+// Stray reports whether the running update is a pass for keys of another version than the one that
+// the other deployment serves now. version is the API version that the other deployment serves now.
 func Stray(d Deployment, deployment, version string) (f Following, stray bool) {
 	if d.Update == nil {
 		return Following{}, false

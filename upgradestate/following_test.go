@@ -60,7 +60,7 @@ func TestFollowing(t *testing.T) {
 		t.Errorf("it is taken for %s over %s", task, kind)
 	}
 	r.seen(3, 0)
-	want := us.Following{Task: "new", Deployment: placesName, Version: "v2", Switch: "s1", Run: "d1", Passes: 1, Changed: 3, Outcome: "done", Again: true}
+	want := us.Following{Task: "new", Deployment: placesName, Version: "v2", Switch: "s1", Epoch: 1, Run: "d1", Passes: 1, Changed: 3, Outcome: "done", Again: true}
 	if f := r.following(); f != want || r.d.Update != nil {
 		t.Errorf("%+v, want %+v", f, want)
 	}
@@ -187,6 +187,91 @@ func TestForwardUpgradeLeavesFollowing(t *testing.T) {
 	forward("u3")
 }
 
+// TestFollowingMakesRoomForCollections: a pass may wait for a collection that is gone. It ends when the
+// record takes over the collection in its place, and passes go over the records again. An operator
+// decides about an update that an operator began.
+func TestFollowingMakesRoomForCollections(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		prepare func(*told)
+		event   func(us.Deployment) us.Event
+		outcome string
+	}{
+		"replaced": {func(*told) {}, func(d us.Deployment) us.Event {
+			k := d.Namespaces[0].Kinds[1]
+			return us.Replace{Collections: []us.Replaced{{Kind: k.Kind, Was: k.ID, Is: "new", Detail: "swapped"}}}
+		}, "cancelled: a collection was replaced; 0 seen, 0 changed"},
+		"made anew": {func(*told) {}, func(d us.Deployment) us.Event {
+			k := d.Namespaces[0].Kinds[0]
+			return us.Adopt{Epoch: d.Epoch, Collections: []us.Adopted{{Version: "v1", Kind: k.Kind, Was: k.ID, Is: "new"}}}
+		}, "cancelled: a collection was made anew; 0 seen, 0 changed"},
+		"restored": {func(r *told) {
+			r.apply("c-1", us.FoundRestored{Restored: us.Restored{Version: "v1", What: "w"}, Epoch: r.d.Epoch})
+		}, func(d us.Deployment) us.Event { return us.FollowRestored{Version: "v1", Epoch: d.Epoch} },
+			"cancelled: the other version is rebuilt from the restored data; 0 seen, 0 changed"},
+	} {
+		r := &told{t: t}
+		play(t, &r.d, "new v1 2\nnamespace v1 a:uuid b:fixed-view\nnamespace v2 a:uuid b:fixed-view")
+		byHand := pass("d0", "v1", "", 0)
+		byHand.Follows = nil
+		for _, begin := range []us.BeginUpdate{byHand, pass("d1", "v1", "s1", 1)} {
+			r.apply("c-1", begin)
+			if begin.Follows != nil || name != "restored" {
+				tc.prepare(r)
+			}
+			next, err := us.Apply(r.d, tc.event(r.d))
+			refused := &us.RefusedError{}
+			if begin.Follows == nil {
+				if name != "restored" && (!errors.As(err, &refused) || next.Update == nil) {
+					t.Errorf("%s beside an operator's update: %v", name, err)
+				}
+				r.apply("eve", us.CancelUpdate{})
+				continue
+			}
+			if err != nil || next.Update != nil || len(next.Following) > 0 {
+				t.Errorf("%s beside a pass: %v, %+v, %+v", name, err, next.Update, next.Following)
+			}
+			for _, e := range next.History {
+				if e.ID == "d1" && e.Outcome != tc.outcome {
+					t.Errorf("%s: the pass ended as %q", name, e.Outcome)
+				}
+			}
+			r.apply("c-1", tc.event(r.d))
+			r.apply("c-1", pass("d2", "v1", "s1", 1))
+		}
+	}
+}
+
+// TestFollowingAfterAReturn: after switches of this deployment the records may have other keys, so
+// all of them are gone over again.
+func TestFollowingAfterAReturn(t *testing.T) {
+	t.Parallel()
+	r := newTold(t)
+	r.apply("c-1", pass("d1", "v1", "s1", 1))
+	r.seen(3, 0)
+	for i, to := range []string{"v2", "v1"} {
+		r.apply("eve", us.Begin{ID: fmt.Sprint("u", i), TargetVersion: to, TransformHash: "h"})
+		r.switchOver()
+	}
+	r.notNow("it came back", pass("d2", "v1", "s1", 2))
+	r.apply("c-1", pass("d2", "v1", "s1", 1))
+	if f := r.following(); f.Passes != 1 || f.Changed != 0 || f.Epoch != r.d.Epoch {
+		t.Errorf("after the return: %+v", f)
+	}
+	r.seen(0, 0)
+	r.notNow("settled", pass("d3", "v1", "s1", 1))
+}
+
+// TestSwitchID: a switch that a recovery recorded without an ID is followed once, too.
+func TestSwitchID(t *testing.T) {
+	t.Parallel()
+	for want, last := range map[string]*us.Switch{"": nil, "u1": {ID: "u1"}, "epoch 7": {To: "v2"}} {
+		if got := us.SwitchID(us.Deployment{Epoch: 7, LastSwitch: last}); got != want {
+			t.Errorf("%+v: %q, want %q", last, got, want)
+		}
+	}
+}
+
 // TestFollowingIsRefused: a caller's mistakes are errors that do not go away.
 func TestFollowingIsRefused(t *testing.T) {
 	t.Parallel()
@@ -214,7 +299,7 @@ func TestFollowingIsBounded(t *testing.T) {
 		r.apply("c-1", e)
 		r.seen(0, 0)
 	}
-	if n := len(r.d.Following); n != 64 || r.d.Following[n-1].Task != "new99" {
+	if n := len(r.d.Following); n != us.MaxFollowing || r.d.Following[n-1].Task != "new99" {
 		t.Errorf("%d entries", n)
 	}
 }

@@ -133,7 +133,7 @@ func (d *Deployment) find(e Rebuild) (moved bool, err error) {
 // switch left stays as it is until an upgrade to it begins.
 //
 // Epoch is the epoch of the decision. For another one the event is ErrOutdated. Adopt is refused
-// during an upgrade or a data update, and for collections of a version that is being retired. A
+// during an upgrade or a data update that an operator began, and for collections of a version that is being retired. A
 // repetition is a no-op.
 type Adopt struct {
 	Epoch       uint64
@@ -181,7 +181,7 @@ func (d *Deployment) adopt(e Adopt) error {
 	switch {
 	case d.Upgrade != nil:
 		return refused("adopt: upgrade %s to %s runs: abort it first", d.Upgrade.ID, d.Upgrade.TargetVersion)
-	case d.Update != nil:
+	case d.Update != nil && !d.runsPass():
 		return refused("adopt: data update %s runs: cancel it first", d.Update.Name)
 	// The retirement of another version must not keep the served one down.
 	case d.Retire != nil && slices.ContainsFunc(e.Collections, func(c Adopted) bool { return c.Version == d.Retire.Version }):
@@ -202,6 +202,8 @@ func (d *Deployment) adopt(e Adopt) error {
 			return refused("adopt: collection %s is another kind of %s", c.Is, c.Version)
 		}
 	}
+	// A pass may wait for the former collection, and would block the adoption for ever.
+	d.yieldPass("a collection was made anew")
 	for i, c := range e.Collections {
 		kinds[i].ID = c.Is
 		d.addEntry(Entry{What: "adopt", ID: c.Kind, To: c.Version, Detail: "collection " + c.Is + " was made anew for " + c.Was})

@@ -12,7 +12,8 @@ import (
 // another transformation. So a controller that has read a former collection cannot write there
 // later.
 //
-// Replace is refused during a switch. Abort the attempt first.
+// Replace is refused during a switch. Abort the attempt first. It ends a pass of an update that
+// begins by itself (Following), and all of them go over the records again.
 type Replace struct {
 	Collections []Replaced
 	At          string // RFC 3339, for people
@@ -41,6 +42,8 @@ func (d *Deployment) replace(e Replace) error {
 	if d.Upgrade != nil && d.Upgrade.State != InitialSyncing {
 		return refused("replace: a switch of upgrade %s runs: abort it first", d.Upgrade.ID)
 	}
+	// A pass may wait for the former collection, and would block the replacement for ever.
+	d.yieldPass("a collection was replaced")
 	if d.Update != nil {
 		return refused("replace: data update %s runs: cancel it first", d.Update.Name)
 	}
@@ -66,6 +69,7 @@ func (d *Deployment) replace(e Replace) error {
 		}
 		d.addEntry(Entry{What: "replace", ID: c.Kind, To: d.CurrentVersion, Detail: fmt.Sprintf("collection %s for %s: %s", c.Is, c.Was, c.Detail)})
 	}
+	d.Following = nil // the passes went over other records
 	d.copyAnew()
 	d.noteAnew(e)
 	return nil

@@ -121,10 +121,11 @@ func (d *Deployment) followRestored(e FollowRestored) error {
 		return outdated("follow restored in epoch %d, not %d", d.Epoch, e.Epoch)
 	case u != nil && (u.Step != StepNone || u.Snapshot):
 		return refused("restored: upgrade %s to %s is switching: abort it, or wait until it ends", u.ID, u.TargetVersion)
-	case d.Update != nil:
+	case d.Update != nil && !d.runsPass():
 		return refused("restored: data update %s runs, and the restore undid parts of it: cancel it, and begin it again afterwards", d.Update.Name)
 	}
 	// All checks are done. The decision takes effect in one transition.
+	d.yieldPass("the other version is rebuilt from the restored data")
 	d.forgetRestored()
 	d.newEpoch()
 	if u := d.Upgrade; u != nil {

@@ -14,6 +14,7 @@
 //   - The transition holds only if the other deployment's record is still the one of the decision.
 //     So a controller that paused begins nothing after a further switch.
 //   - Every controller looks, and any of them acts. The record decides between them.
+//   - A move of the other deployment within one version is no switch: it changes no keys.
 //   - A switch back of the other deployment ends a pass that runs. Its keys would find nothing.
 //   - A switch that no controller saw is followed later, because the decision compares the latest switch
 //     with the one that was followed last.
@@ -34,6 +35,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -88,7 +90,11 @@ type ended struct {
 type followed struct {
 	transform.Task
 	deployment, version string
+	versions            [2]string // between which the keys change, the older first
 }
+
+// names reports whether imports name an API version of the other deployment.
+func (t followed) names(version string) bool { return slices.Contains(t.versions[:], version) }
 
 // New returns a Follower. Tasks of services without an Import do not follow.
 func New(p Parts) *Follower {
@@ -98,7 +104,7 @@ func New(p Parts) *Follower {
 			continue
 		}
 		if i, known := p.Import(t.Imports[0].Service); known {
-			f.tasks = append(f.tasks, followed{t, i.Deployment, i.Version(t.Imports[0].Keys)})
+			f.tasks = append(f.tasks, followed{t, i.Deployment, i.Version(t.Imports[0].Keys), [2]string{i.Older, i.Newer}})
 		}
 	}
 	return f
@@ -174,21 +180,34 @@ func (f *Follower) follow(ctx context.Context, d upgradestate.Deployment, t foll
 		return "", d, other.err
 	}
 	serves := upgradestate.APIVersion(other.record.CurrentVersion)
-	if _, stray := upgradestate.Stray(d, t.deployment, serves); stray && d.Update.Name == t.Name {
+	run, stray := upgradestate.Stray(d, t.deployment, serves)
+	// A third version is no way back: its keys may be the same. But a pass of a former configuration
+	// writes keys that nobody asks for any longer.
+	if stray && d.Update.Name == t.Name && (t.names(serves) || run.Version != t.version) {
 		if d, err = f.withdraw(ctx, d, t, other); err != nil {
 			return "", d, err
 		}
 	}
-	last := other.record.LastSwitch
-	if serves != t.version || last == nil {
+	latest := upgradestate.SwitchID(other.record)
+	switch {
+	case !t.names(serves):
+		return fmt.Sprintf("versions in imports that name %s, which %s serves now: [%s, %[1]s], if it has the keys of %[4]s", serves, t.deployment, t.versions[0], t.versions[1]), d, nil
+	case serves != t.version || latest == "":
 		return fmt.Sprintf("a switch of %s to %s", t.deployment, t.version), d, nil
 	}
 	pass := 1
-	if before, known := upgradestate.FollowingOf(d, t.Name); known && before.Switch == last.ID {
+	before, known := upgradestate.FollowingOf(d, t.Name)
+	switch {
+	case known && before.Counts(d, latest):
 		if !before.Again || f.rests(before) {
 			return "", d, nil
 		}
 		pass = before.Passes + 1
+	// A pass would take away the other key where an operator wants to hold both.
+	case moved(other.record) && known && !overdue(d, t):
+		return "", d, nil
+	case moved(other.record) && !overdue(d, t):
+		return fmt.Sprintf("a switch of %s to %s", t.deployment, t.version), d, nil
 	}
 	if d.Update != nil {
 		return fmt.Sprintf("the end of data update %s", d.Update.Name), d, nil
@@ -196,7 +215,29 @@ func (f *Follower) follow(ctx context.Context, d upgradestate.Deployment, t foll
 	if err := f.May(ctx, t.Task); err != nil {
 		return err.Error(), d, nil
 	}
-	return f.begin(ctx, d, t, other, upgradestate.Follows{Deployment: t.deployment, Version: t.version, Switch: last.ID, Pass: pass})
+	return f.begin(ctx, d, t, other, upgradestate.Follows{Deployment: t.deployment, Version: t.version, Switch: latest, Pass: pass})
+}
+
+// moved reports whether the latest switch stayed within one API version. It changed no keys.
+func moved(d upgradestate.Deployment) bool {
+	last := d.LastSwitch
+	return last != nil && upgradestate.APIVersion(last.From) == upgradestate.APIVersion(last.To)
+}
+
+// overdue reports whether a task is due whatever the latest switch of the other deployment was: its
+// passes have not ended well, this deployment has switched since, or another task has followed a
+// switch to the other version since. The switch back was then not seen.
+func overdue(d upgradestate.Deployment, t followed) bool {
+	own := slices.IndexFunc(d.Following, func(e upgradestate.Following) bool { return e.Task == t.Name })
+	if own >= 0 {
+		if before := d.Following[own]; before.Again || !before.Counts(d, before.Switch) {
+			return true
+		}
+	}
+	// The latest pass is the last entry.
+	return slices.ContainsFunc(d.Following[own+1:], func(e upgradestate.Following) bool {
+		return e.Deployment == t.deployment && e.Version != t.version && t.names(e.Version)
+	})
 }
 
 // rests reports whether the pause after a pass goes on. It counts from the time when this process

@@ -2,6 +2,7 @@ package following
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -231,6 +232,100 @@ func TestTwoSwitchesBetweenLooks(t *testing.T) {
 	if m, _ := upgradestate.FollowingOf(w.get(), "new"); m.Switch != "u3" {
 		t.Errorf("it follows %+v", m)
 	}
+}
+
+// serve has the other deployment's latest switch be this one.
+func (w *world) serve(id, from, to string) {
+	w.t.Helper()
+	d, err := w.Store.Get(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	d.CurrentVersion, d.LastSwitch = to, &upgradestate.Switch{ID: id, From: from, To: to}
+	d.Namespaces = []upgradestate.Namespace{{Version: from}, {Version: to}}
+	text, err := json.Marshal(d)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	dt.Put(w.t, w.Coord, dt.Key("record"), string(text))
+}
+
+// TestMoveIsNoSwitch: a move of the other deployment within one version changes no keys, so a pass
+// would only take away keys that an operator wants to hold. A switch before it is followed all the same.
+func TestMoveIsNoSwitch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := w.follower("new", "old")
+	w.serve("m1", "v1", "v1@b")
+	w.look(f)
+	w.runs("")
+	w.waits(f, "old", "a switch of "+dt.Name+" to v1")
+
+	w.serve("u1", "v1@b", "v2")
+	w.look(f)
+	w.serve("m2", "v2", "v2@b")
+	w.look(f)
+	w.end(0)
+	w.look(f)
+	w.runs("", "new 1")
+	w.waits(f, "new", "")
+
+	// The switch back and the move after it happen between two looks.
+	w.serve("m3", "v1@b", "v1")
+	w.look(f)
+	w.runs("old", "new 1", "old 1")
+	w.end(0)
+	w.serve("m4", "v1", "v1@b")
+	w.look(f)
+	w.runs("", "new 1", "old 1")
+
+	// A pass that found something is repeated after a move, too.
+	w.serve("u5", "v1", "v2")
+	w.look(f)
+	w.end(3)
+	w.serve("m6", "v2", "v2@b")
+	w.look(f)
+	w.runs("new", "new 1", "old 1", "new 1", "new 1")
+}
+
+// TestThirdVersion: the other deployment goes on to a version that imports do not name. Its keys may be
+// the same, so nothing ends, and the row names the correction.
+func TestThirdVersion(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := w.follower("new", "old")
+	w.serve("u1", "v1", "v2")
+	w.look(f)
+	w.serve("u2", "v2", "v3")
+	w.look(f)
+	w.runs("new", "new 1")
+	want := "versions in imports that name v3, which " + dt.Name + " serves now: [v1, v3], if it has the keys of v2"
+	w.waits(f, "new", want)
+	w.waits(f, "old", want)
+
+	// With that correction the pass for v2 is one of a former configuration.
+	f.Import = nil
+	parts := f.Parts
+	parts.Import = func(string) (preflight.Import, bool) {
+		return preflight.Import{Service: "places", Deployment: dt.Name, Older: "v1", Newer: "v3"}, true
+	}
+	w.look(New(parts))
+	w.runs("new", "new 1", "new 1")
+	if m, _ := upgradestate.FollowingOf(w.get(), "new"); m.Version != "v3" || m.Switch != "u2" {
+		t.Errorf("it follows %+v", m)
+	}
+}
+
+// TestRecoveredWithoutID: a switch that a recovery recorded without an ID is followed once.
+func TestRecoveredWithoutID(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := w.follower("new", "old")
+	w.serve("", "v1", "v2")
+	w.look(f)
+	w.end(0)
+	w.look(f)
+	w.runs("", "new 1")
 }
 
 // before has something happen right before the first commit of the deployment of books.

@@ -24,7 +24,7 @@ func (p *plan) references(ctx context.Context) error {
 			continue
 		}
 		if t.Follow {
-			p.follower(t)
+			p.follower(ctx, t)
 			continue
 		}
 		for _, i := range t.Imports {
@@ -88,9 +88,9 @@ func (p *plan) updated(ctx context.Context, r Referrer) string {
 	return fmt.Sprintf("it has not run a data update of %s lately", r.Kind)
 }
 
-// follower reports which switches a data update follows by itself, and whether another one follows
-// them back.
-func (p *plan) follower(t transform.Task) {
+// follower reports which switches a data update follows by itself, whether the other deployment can
+// make them, and whether another update follows them back.
+func (p *plan) follower(ctx context.Context, t transform.Task) {
 	const area = "imports"
 	i := t.Imports[0]
 	subject := i.From + "." + i.Field
@@ -104,7 +104,15 @@ func (p *plan) follower(t transform.Task) {
 	})
 	in := p.Settings.Imports[at]
 	text := fmt.Sprintf("data update %s of %s begins by itself after each switch of %s to %s", t.Name, t.Version, in.Deployment, in.Version(i.Keys))
-	if !back {
+	d, err := p.elsewhere(ctx, in.Deployment)
+	switch serves := upgradestate.APIVersion(d.CurrentVersion); {
+	case err != nil:
+		p.warn(area, subject, "%s: %v", text, err)
+		return
+	case serves != in.Older && serves != in.Newer:
+		p.warn(area, subject, "%s, which serves %s now: correct versions in imports, which are [%s, %s]", text, serves, in.Older, in.Newer)
+		return
+	case !back:
 		p.warn(area, subject, "%s, and none begins by itself after the switch back: add one, or run it by hand then", text)
 		return
 	}

@@ -43,8 +43,12 @@ func Of(cfg config.Config, register Register) (*transform.Registry, collections.
 		if err := r.Declare(versions[0], fixed(cfg.Kinds)...); err != nil {
 			return nil, nil, err
 		}
+		if err := ofKinds(r); err != nil {
+			return nil, nil, err
+		}
 		return r, nil, knownInEtcd(r, cfg.DBs)
 	}
+	becomes := renames{}
 	shapes := collections.Carries{}
 	var before []string // fixed-name kinds that the previous pair made
 	for i, newer := range versions[1:] {
@@ -69,12 +73,16 @@ func Of(cfg config.Config, register Register) (*transform.Registry, collections.
 		if len(p.specs) == 0 {
 			continue
 		}
+		becomes[[2]string{p.older, p.newer}] = p.becomes
 		if err := r.Add(p.older, p.newer, p.specs...); err != nil {
 			return nil, nil, err
 		}
 		shapes[[2]string{p.older, p.newer}] = p.shapes
 	}
-	if err := undisturbed(r, versions); err != nil {
+	if err := ofKinds(r); err != nil {
+		return nil, nil, err
+	}
+	if err := undisturbed(r, versions, becomes); err != nil {
 		return nil, nil, err
 	}
 	return r, shapes, knownInEtcd(r, cfg.DBs)
@@ -116,6 +124,7 @@ type pair struct {
 	specs       []transform.Spec
 	shapes      map[string]collections.Carry // by kind of the newer version
 	taken, made []string                     // kinds of the older and of the newer version
+	becomes     map[string][]string          // kinds of the newer version, by from of their lens
 }
 
 func (p *pair) read() error {
@@ -123,7 +132,7 @@ func (p *pair) read() error {
 	if err != nil {
 		return err
 	}
-	p.shapes = map[string]collections.Carry{}
+	p.shapes, p.becomes = map[string]collections.Carry{}, map[string][]string{}
 	for i, k := range p.kinds {
 		if k.Discontinued {
 			p.specs = append(p.specs, discontinued(k.From))
@@ -138,6 +147,7 @@ func (p *pair) read() error {
 		p.specs = append(p.specs, lenses[i].Spec(k.From, k.To))
 		taken, made := lenses[i].Kinds(k.From, k.To)
 		p.taken, p.made = append(p.taken, taken...), append(p.made, made...)
+		p.becomes[k.From] = made
 	}
 	return nil
 }
@@ -168,36 +178,6 @@ func discontinued(kind string) transform.Spec {
 		Name: kind, Revision: "discontinued", Discontinued: true,
 		Old: transform.Side{Kinds: []transform.GroupedKind{{KindSpec: record.KindSpec{Name: kind, Fixed: true}}}},
 	}
-}
-
-// followable refuses updates that would begin by themselves after a switch that no controller sees.
-func followable(r *transform.Registry, imports []config.Import) error {
-	for _, t := range r.Tasks() {
-		known := func(i config.Import) bool { return i.Service == t.Imports[0].Service }
-		if t.Follow && !slices.ContainsFunc(imports, known) {
-			return exit.Usagef("updates: %s follows the switches of %s by itself: name its deployment and versions in imports", t.Name, t.Imports[0].Service)
-		}
-	}
-	return nil
-}
-
-// undisturbed refuses updates that would begin by themselves and change references that the lens of
-// an upgrade reads: it takes references of one version of the other service only, and would park all others.
-func undisturbed(r *transform.Registry, versions []string) error {
-	for i, newer := range versions[1:] {
-		older := versions[i]
-		rewritten := r.Imports(older, newer)
-		for _, t := range r.Tasks() {
-			if !t.Follow || t.Version != older && t.Version != newer {
-				continue
-			}
-			same := func(i transform.Import) bool { return i.Service == t.Imports[0].Service && i.From == t.Kind }
-			if slices.ContainsFunc(rewritten, same) {
-				return exit.Usagef("updates: %s cannot follow the switches of %s by itself: the upgrade from %s to %s changes the same references of %s by its lens: leave follow out", t.Name, t.Imports[0].Service, older, newer, t.Kind)
-			}
-		}
-	}
-	return nil
 }
 
 // addUpdates adds the configured data updates to the registered ones.

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -291,13 +292,59 @@ func TestUpdatesThatFollow(t *testing.T) {
 	if task, err := r.Task("new"); err != nil || !task.Follow {
 		t.Errorf("%+v, %v", task, err)
 	}
-	// The upgrade's own lens would park what the update has changed.
-	lenses["orders.yaml"] = lenses["follow.yaml"]
-	want = "updates: new cannot follow the switches of places by itself: the upgrade from v1 to v2 changes the same references of orders by its lens: leave follow out"
-	for _, version := range []string{"v1", "v2"} {
-		c := configured(t, kinds+strings.Replace(updates, "v1", version, 1)+imports, lenses)
+	refused := func(c config.Config, want string) {
+		t.Helper()
 		if _, _, err := Of(c, nil); err == nil || err.Error() != want {
-			t.Errorf("%s: error is %v, want %s", version, err, want)
+			t.Errorf("error is %v, want %s", err, want)
+		}
+	}
+	refused(configured(t, kinds+strings.Replace(updates, "orders", "order", 1)+imports, lenses), "updates: new cannot follow the switches of places by itself: v1 has no kind order")
+	many := configured(t, kinds+updates+imports, lenses)
+	for i := range 64 {
+		u := many.Updates[0]
+		u.Name = fmt.Sprint("new", i)
+		many.Updates = append(many.Updates, u)
+	}
+	refused(many, "updates: more than 64 have follow: true: the record of the deployment has no room for more")
+
+	// A key that must be looked up needs databases.
+	lenses["places.yaml"] = "kinds: {from: branches, to: branches}\nkey: {from: \"branches/{b}\", to: \"{c}/branches/{b}\", with: {c: {field: city}}}\noperations: []\n"
+	asking := configured(t, kinds+updates+imports, lenses)
+	refused(asking, "updates: new looks keys of branches of places up: give its databases in imports[].dbs")
+	asking.Imports[0].DBs = asking.DBs
+	if _, _, err := Of(asking, nil); err != nil {
+		t.Errorf("with databases: %v", err)
+	}
+}
+
+// TestUpdatesThatDisturb: the upgrade's own lens would park what an update changes that follows.
+func TestUpdatesThatDisturb(t *testing.T) {
+	t.Parallel()
+	lenses := map[string]string{
+		"orders.yaml": "imports: {places: places.yaml}\noperations:\n  - reference: {field: branch, kind: branches, service: places}\n",
+		"plain.yaml":  "operations: []\n",
+		"places.yaml": "kinds: {from: branches, to: branches}\nkey: {from: \"branches/{b}\", to: \"graz/branches/{b}\"}\noperations: []\n",
+	}
+	const imports = "imports:\n- {service: places, deployment: services/places/deployments/eu, versions: [v1, v2]}\n"
+	for _, tc := range []struct {
+		kinds, kind, version string
+		refused              bool
+	}{
+		{"- {from: orders, to: orders, lens: orders.yaml}\n", "orders", "v1", true},
+		{"- {from: orders, to: orders, lens: orders.yaml}\n", "orders", "v2", true},
+		{"- {from: orders, to: sales, lens: orders.yaml}\n", "orders", "v1", true},
+		{"- {from: orders, to: sales, lens: orders.yaml}\n", "sales", "v2", true},
+		// Another kind takes the name.
+		{"- {from: orders, to: sales, lens: orders.yaml}\n- {from: logs, to: orders, lens: plain.yaml}\n", "orders", "v2", false},
+	} {
+		update := fmt.Sprintf("updates:\n- {name: new, kind: %s, version: %s, lens: orders.yaml, references: new, follow: true}\n", tc.kind, tc.version)
+		_, _, err := Of(configured(t, tc.kinds+update+imports, lenses), nil)
+		want := ""
+		if tc.refused {
+			want = "updates: new cannot follow the switches of places by itself: the upgrade from v1 to v2 changes the same references of " + tc.kind + " by its lens: leave follow out"
+		}
+		if want == "" && err != nil || want != "" && (err == nil || err.Error() != want) {
+			t.Errorf("%s of %s: error is %v, want %q", tc.kind, tc.version, err, want)
 		}
 	}
 }

@@ -180,10 +180,8 @@ func (f *Follower) follow(ctx context.Context, d upgradestate.Deployment, t foll
 		return "", d, other.err
 	}
 	serves := upgradestate.APIVersion(other.record.CurrentVersion)
-	run, stray := upgradestate.Stray(d, t.deployment, serves)
-	// A third version is no way back: its keys may be the same. But a pass of a former configuration
-	// writes keys that nobody asks for any longer.
-	if stray && d.Update.Name == t.Name && (t.names(serves) || run.Version != t.version) {
+	// A version that imports do not name is no way back: its keys may be the same.
+	if _, stray := upgradestate.Stray(d, t.deployment, serves); stray && d.Update.Name == t.Name && t.names(serves) {
 		if d, err = f.withdraw(ctx, d, t, other); err != nil {
 			return "", d, err
 		}

@@ -18,7 +18,8 @@ import (
 // away, the next batches begin before it has ended. The shards advance in the order of the batches,
 // and past none that failed. Two batches never write the same group at the same time, because their
 // transactions would conflict. Any two units of groups by content may belong to one group, so batches
-// with units take turns.
+// with units take turns. While one waits for its turn, no further batch begins: the changes of a busy
+// group then gather in one batch behind it, and do not queue up in several.
 
 const (
 	// flightsAtOnce is the number of batches of a stream that are applied at the same time.
@@ -37,9 +38,11 @@ type flight struct {
 	late    map[*shard]int64
 	marked  bool
 	arrived time.Time
-	took    time.Duration              // without the wait for the batch before
+	took    time.Duration              // without a wait for the batch before, except for its turn
 	groups  map[transform.GroupID]bool // dirt.ids as a set
 	units   bool                       // some of them are units of groups by content
+	free    []transform.GroupID        // groups of dirt that no earlier batch is writing
+	shared  []transform.GroupID        // the others, which wait for their turn
 
 	landed chan struct{} // closed at the end, with failed and again set
 	failed bool
@@ -70,9 +73,10 @@ func (f *flight) await(ctx context.Context) error {
 }
 
 // wait waits until the next batch may be read. After a fence the next batch needs the marker in the
-// shards' places. again asks for a new stream.
+// shards' places. Behind a group that waits for its turn, the next batch would wait, too. again asks
+// for a new stream.
 func (f *flight) wait(ctx context.Context) (again bool) {
-	if !f.marked {
+	if !f.marked && len(f.shared) == 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(ctx, flightPatience)
 		defer stop()
@@ -102,12 +106,17 @@ func (e *Engine) launch(ctx context.Context, g *errgroup.Group, b record.ChangeB
 	f.dirt = e.dirtyGroups(b, origins)
 	for _, id := range f.dirt.ids {
 		f.groups[id] = true
-		f.units = f.units || e.byContent(id)
+		unit := e.byContent(id)
+		f.units = f.units || unit
+		if slices.ContainsFunc(air, func(other *flight) bool { return !other.hasLanded() && (other.groups[id] || unit && other.units) }) {
+			f.shared = append(f.shared, id)
+		} else {
+			f.free = append(f.free, id)
+		}
 	}
-	air = slices.Clone(air) // the caller changes its own
 	g.Go(func() error {
 		defer close(f.landed)
-		err := e.fly(ctx, f, before, air)
+		err := e.fly(ctx, f, before)
 		f.failed = err != nil
 		if errors.Is(err, errBefore) {
 			return nil // that batch returns the reason
@@ -118,13 +127,13 @@ func (e *Engine) launch(ctx context.Context, g *errgroup.Group, b record.ChangeB
 }
 
 // fly applies a batch within a span, if it has changes.
-func (e *Engine) fly(ctx context.Context, f, before *flight, air []*flight) (err error) {
+func (e *Engine) fly(ctx context.Context, f, before *flight) (err error) {
 	if len(f.batch.Changes) > 0 {
 		var span trace.Span
 		ctx, span = e.Tracer.Start(ctx, "apply changes")
 		defer func() { endSpan(span, err, attribute.Int("changes", len(f.batch.Changes))) }()
 	}
-	if err := e.consume(ctx, f, before, air); err != nil {
+	if err := e.consume(ctx, f, before); err != nil {
 		return err
 	}
 	e.land(f)
@@ -133,7 +142,7 @@ func (e *Engine) fly(ctx context.Context, f, before *flight, air []*flight) (err
 
 // consume applies one batch, and waits for the batch before it. Everything that may fail happens here,
 // before the shards advance, so that an error repeats the batch.
-func (e *Engine) consume(ctx context.Context, f, before *flight, air []*flight) (err error) {
+func (e *Engine) consume(ctx context.Context, f, before *flight) (err error) {
 	d, at := f.dirt, f.batch.Pos.At
 	// These judge single keys by what is there, so the changes before them must be there.
 	if len(d.lateDeletes)+len(d.ungrouped) > 0 {
@@ -147,16 +156,7 @@ func (e *Engine) consume(ctx context.Context, f, before *flight, air []*flight) 
 	if err := e.changedKeys(ctx, d.ungrouped, at); err != nil {
 		return err
 	}
-	var free, shared []transform.GroupID
-	for _, id := range d.ids {
-		unit := e.byContent(id)
-		if slices.ContainsFunc(air, func(other *flight) bool { return other.groups[id] || unit && other.units }) {
-			shared = append(shared, id)
-		} else {
-			free = append(free, id)
-		}
-	}
-	if err := e.applyChanges(ctx, free, at); err != nil {
+	if err := e.applyChanges(ctx, f.free, at); err != nil {
 		return err
 	}
 	f.took = time.Since(f.arrived)
@@ -166,9 +166,11 @@ func (e *Engine) consume(ctx context.Context, f, before *flight, air []*flight) 
 	if before != nil && before.failed {
 		return errBefore
 	}
-	begun := time.Now()
-	err = e.applyChanges(ctx, shared, at)
-	f.took += time.Since(begun)
+	if len(f.shared) == 0 {
+		return nil
+	}
+	err = e.applyChanges(ctx, f.shared, at)
+	f.took = time.Since(f.arrived)
 	return err
 }
 

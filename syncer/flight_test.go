@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -23,6 +24,7 @@ type farTarget struct {
 	groups    map[record.Key]int // that are being written
 	twice     bool               // a group was written by two batches at the same time
 	broken    record.Key
+	done      func() // called after each write with mu held; may be nil
 }
 
 func (f *farTarget) Apply(ctx context.Context, b record.Batch) ([]record.Result, error) {
@@ -46,6 +48,9 @@ func (f *farTarget) Apply(ctx context.Context, b record.Batch) ([]record.Result,
 		f.now--
 		for _, k := range keys {
 			f.groups[k]--
+		}
+		if f.done != nil {
+			f.done()
 		}
 	}()
 	if refused {
@@ -119,5 +124,75 @@ func TestBatchesOverADistance(t *testing.T) {
 		again := w.engineWith(o, far, nil)
 		w.eventually("the batch that had failed", func() bool { return w.target("a2", broken) == 1 })
 		again.stop(t)
+	})
+}
+
+// delivered counts the batches with changes of a source's streams.
+type delivered struct {
+	record.Namespace
+	count func()
+}
+
+func (d *delivered) Watch(ctx context.Context, from record.Position, kinds []record.KindSpec) (record.Stream, error) {
+	stream, err := d.Namespace.Watch(ctx, from, kinds)
+	return &deliveredStream{stream, d.count}, err
+}
+
+type deliveredStream struct {
+	record.Stream
+	count func()
+}
+
+func (s *deliveredStream) Next(ctx context.Context) (record.ChangeBatch, error) {
+	b, err := s.Stream.Next(ctx)
+	if len(b.Changes) > 0 {
+		s.count()
+	}
+	return b, err
+}
+
+// TestBusyGroupOverADistance: the changes of a busy group for a far target gather in the batch that comes
+// next, and do not queue up in several. The wait for the batch before counts as lag.
+func TestBusyGroupOverADistance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		f := &farTarget{Namespace: w.dst, far: 300 * time.Millisecond, groups: map[record.Key]int{}}
+		queued, most, counting := 0, 0, false
+		source := &delivered{w.src, func() {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if counting {
+				queued++
+				most = max(most, queued)
+			}
+		}}
+		f.done = func() { queued = max(0, queued-1) }
+		c := &comparer{} // its repairs are writes of their own
+		e := w.engineWith(w.owner(0, 1, 2, 3), func(p *syncer.Parts) {
+			p.Source, p.Target, c.Comparer, p.Comparer = source, f, p.Comparer, c
+		}, func(c *syncer.Config) { c.LagBound = 400 * time.Millisecond })
+		w.begin()
+		w.eventually("ready", w.allReady)
+		c.held.Store(true)
+		f.mu.Lock()
+		counting = true
+		f.mu.Unlock()
+		busy, lagged := keyIn(0, 0), false
+		for i := range 200 {
+			w.put("a1", busy, i)
+			<-time.After(20 * time.Millisecond) // of the bubble
+			p, _ := e.progress(0)
+			lagged = lagged || strings.Contains(p.WaitsFor, "the latest took")
+		}
+		w.eventually("the last change", func() bool { return w.target("a2", busy) == 199 })
+		f.mu.Lock()
+		if most != 2 {
+			t.Errorf("%d batches of the group were queued, want 2: one being written and one that waits", most)
+		}
+		f.mu.Unlock()
+		if !lagged {
+			t.Error("the wait for the batch before did not count as lag")
+		}
+		e.stop(t)
 	})
 }

@@ -27,6 +27,8 @@ var applyTests = []test{
 	{"expectations across managed and fixed kinds", withApp(applyExpectMixed)},
 	{"versions between snapshots", flavours(applyNext)},
 	{"what the caller has seen", flavours(applySeen)},
+	{"what the caller has seen, against a unique index", flavours(applySeenConflict)},
+	{"what the caller has seen, against a validator", withApp(applySeenInvalid)},
 	{"over a client's record", withClient(applyOverClient)},
 	{"over an application's document", withApp(applyOverApp)},
 	{"unique index refuses one group", flavours(applyUnique)},

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"dbcontroller.dev/record"
 )
 
@@ -105,5 +107,55 @@ func (b *bench) remove(t *testing.T, k *kind, key string) {
 	t.Helper()
 	if err := b.App.Delete(t.Context(), k.tok.Name, record.StringKey(key).Value()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// applySeenConflict checks applySeenRefused with a unique index.
+func applySeenConflict(t *testing.T, b *bench, mk func(*testing.T, ...record.Shape) *kind) {
+	if b.NoIndexes {
+		t.Log("left out: the backend has no unique indexes")
+		return
+	}
+	applySeenRefused(t, b, func() *kind { return mk(t, uniqueOn("mail")) }, func(k *kind) record.Write { return k.mail("new", "taken@x") })
+}
+
+// applySeenInvalid checks applySeenRefused with a validator.
+func applySeenInvalid(t *testing.T, b *bench) {
+	if b.NoOptions {
+		t.Log("left out: the backend has no validators")
+		return
+	}
+	mk := func() *kind {
+		return b.fixed(t, record.Shape{Options: raw(bson.D{
+			{Key: "validator", Value: bson.D{{Key: "mail", Value: bson.D{{Key: "$exists", Value: true}}}}},
+		})})
+	}
+	applySeenRefused(t, b, mk, func(k *kind) record.Write { return k.set("new", 1) })
+}
+
+// applySeenRefused checks that record.Write.Seen does not make a stale group Refused. The group was
+// read, and then another writer wrote a later version of it. The target refuses its new record, and
+// the group is Stale all the same. Without a later version the refusal stands.
+func applySeenRefused(t *testing.T, b *bench, mk func() *kind, refused func(k *kind) record.Write) {
+	for _, later := range []bool{true, false} {
+		for _, trust := range []bool{true, false} {
+			k := mk()
+			toks := tokens(k)
+			wantOutcomes(t, b.apply(t, toks, 1, group(2, k.mail("old", "a@x"))), record.Applied)
+			ws := []record.Write{refused(k), k.mail("old", "b@x")}
+			if trust {
+				b.see(t, toks, ws)
+			}
+			wantOutcomes(t, b.apply(t, toks, 1, group(9, k.mail("other", "taken@x"))), record.Applied)
+			want := record.Refused
+			if later {
+				wantOutcomes(t, b.apply(t, toks, 1, group(9, k.mail("old", "c@x"))), record.Applied)
+				want = record.Stale
+			}
+			res := b.apply(t, toks, 1, group(5, ws...), group(5, k.mail("besides", "d@x")))
+			if res[0].Outcome != want || res[1].Outcome != record.Applied {
+				t.Errorf("later version %t, Seen %t: %s and %s, want %s and %s", later, trust, res[0].Outcome, res[1].Outcome, want, record.Applied)
+			}
+		}
 	}
 }

@@ -170,7 +170,7 @@ func (r *refusal) Unwrap() error { return r.err }
 func (n *Records) resolve(ctx context.Context, j *job, groups []int, results []record.Result, how attempt) error {
 	const beforeHalving = 3
 	for refused := 0; len(groups) > 0; {
-		outcomes, err := n.applyOnce(ctx, j, groups, how)
+		outcomes, err := n.applyOnce(ctx, j, groups, &how)
 		if err == nil {
 			for i, g := range groups {
 				results[g] = record.Result{Outcome: outcomes[i]}
@@ -232,19 +232,19 @@ func (n *Records) resolveHalves(ctx context.Context, j *job, groups []int, resul
 }
 
 // applyOnce runs one transaction: it reads the guards, decides each outcome, and writes the groups
-// that win.
-func (n *Records) applyOnce(ctx context.Context, j *job, groups []int, how attempt) ([]record.Outcome, error) {
+// that win. It ends how.trust if the writes show that something has changed since the caller's read.
+func (n *Records) applyOnce(ctx context.Context, j *job, groups []int, how *attempt) ([]record.Outcome, error) {
 	outcomes := make([]record.Outcome, len(groups))
 	squeezed, met := 0, map[int]int{}
 	err := n.Transact(ctx, "transaction", func(ctx context.Context) error {
 		// Read the guards inside the transaction, so that a write in between conflicts with it.
-		have, rest := n.seenState(j, groups, how)
+		have, rest := n.seenState(j, groups, *how)
 		if err := n.readState(ctx, j, rest, have); err != nil {
 			return err
 		}
 		winners := make([]int, 0, len(groups))
 		for i, g := range groups {
-			outcomes[i] = decide(&j.groups[g], have, how)
+			outcomes[i] = decide(&j.groups[g], have, *how)
 			if outcomes[i] == record.Applied {
 				winners = append(winners, g)
 			}
@@ -253,9 +253,12 @@ func (n *Records) applyOnce(ctx context.Context, j *job, groups []int, how attem
 		if len(winners) == 0 {
 			return nil
 		}
-		err := n.writeGroups(ctx, j, winners, have, how)
+		err := n.writeGroups(ctx, j, winners, have, *how)
 		var exists *existsError
-		if how.trust && len(rest) < len(groups) && (errors.Is(err, errUnseen) || errors.As(err, &exists)) {
+		var r *refusal
+		// A refused group may be stale. A refusal ends the command before its answer counts the writes
+		// that found another state.
+		if how.trust && len(rest) < len(groups) && (errors.Is(err, errUnseen) || errors.As(err, &exists) || errors.As(err, &r)) {
 			how.trust = false // the next transaction reads
 			return fmt.Errorf("%w: %w", conn.ErrAgain, err)
 		}

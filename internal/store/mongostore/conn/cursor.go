@@ -10,8 +10,11 @@ import (
 	"dbcontroller.dev/internal/store/mongostore/wire"
 )
 
-// KillCursor closes a cursor. Errors are ignored, because the server closes idle cursors itself.
+// KillCursor closes a cursor, also after ctx has ended. Errors are ignored, because the server closes
+// idle cursors itself after minutes.
 func (n *Conn) KillCursor(ctx context.Context, p wire.Place, id int64) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), CloseTimeout)
+	defer cancel()
 	_, b := bsoncore.AppendDocumentStart(nil)
 	b = bsoncore.AppendStringElement(b, "killCursors", p.Coll)
 	b, at := wire.BeginElement(b, bson.TypeArray, "cursors")

@@ -155,9 +155,14 @@ func (n *Records) Find(ctx context.Context, p wire.Place, command []byte, o Read
 		if r.ID == 0 {
 			return at, nil
 		}
-		if r, err = n.GetMore(ctx, p, r.ID, 0); err != nil {
+		next, err := n.GetMore(ctx, p, r.ID, 0)
+		if err != nil {
+			if o.Snapshot { // the end of a transaction closes its cursors
+				n.KillCursor(ctx, p, r.ID)
+			}
 			return at, classifyRead(what, err)
 		}
+		r = next
 	}
 }
 

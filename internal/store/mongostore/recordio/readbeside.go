@@ -50,10 +50,15 @@ func (n *Records) beside(ctx context.Context, finds []find, o *ReadOptions) erro
 		_, err := do(ctx, finds[0], *o)
 		return err
 	}
-	g, ctx := errgroup.WithContext(ctx)
+	// One that fails does not cancel the others: a cancelled command closes its connection and leaves
+	// its cursor open. Beyond the bound each of them ends with its next batch.
+	var g errgroup.Group
 	g.SetLimit(besides)
 	for _, f := range finds {
 		g.Go(func() error {
+			if err := o.Bound.Take(nil); err != nil {
+				return err
+			}
 			// A session serves one command at a time.
 			session, err := n.Mongo.StartSession(options.Session().SetCausalConsistency(false))
 			if err != nil {

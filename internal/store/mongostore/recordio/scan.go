@@ -119,6 +119,9 @@ func (n *Records) scanIndex(ctx context.Context, p wire.Place, r record.Range, l
 	if err != nil {
 		return nil, bson.Timestamp{}, fmt.Errorf("%s: %w", what, err)
 	}
+	if reply.ID != 0 {
+		defer n.KillCursor(ctx, p, reply.ID)
+	}
 	count := 0
 	if err := wire.Each(reply.Docs, func([]byte) error { count++; return nil }); err != nil {
 		return nil, reply.At, fmt.Errorf("%s: %w", what, err)
@@ -158,7 +161,6 @@ func (n *Records) scanIndex(ctx context.Context, p wire.Place, r record.Range, l
 			return nil, reply.At, classifyRead(what, err)
 		}
 	}
-	n.KillCursor(ctx, p, reply.ID)
 	return next, reply.At, nil
 }
 

@@ -25,22 +25,34 @@ type lines struct {
 	dialer net.Dialer
 
 	mu     sync.Mutex
-	dialed map[ends]*line   // that carry no messages of clients, such as those of the driver's monitors
+	serial uint64
+	dialed map[string]*line // by local address; they carry no messages of clients, such as those of the driver's monitors
 	used   map[string]*line // by the driver's name of the connection
 }
 
-// ends identify a connection. Two connections to different servers can have the same local address.
-type ends struct{ local, server string }
-
-func newLines() *lines { return &lines{dialed: map[ends]*line{}, used: map[string]*line{}} }
+func newLines() *lines { return &lines{dialed: map[string]*line{}, used: map[string]*line{}} }
 
 // line is a network connection to a server.
 type line struct {
 	net.Conn
+	local  numbered
 	lines  *lines
 	forget func() // called with lines.mu held
 	in     *bufio.Reader
 }
+
+// numbered is the local address of a line, with a serial number. The driver returns the local address of a connection as
+// text, and nothing else that leads to the line. Without the number two lines can have the same text: the kernel gives
+// one local port to connections to several addresses, which one host name may have.
+type numbered struct {
+	net.Addr
+	text string
+}
+
+func (n numbered) String() string { return n.text }
+
+// LocalAddr returns an address that no other line of the cluster has.
+func (l *line) LocalAddr() net.Addr { return l.local }
 
 // lineBuffer is the size of replies that come with one read.
 const lineBuffer = 8 << 10
@@ -48,14 +60,16 @@ const lineBuffer = 8 << 10
 // DialContext implements options.ContextDialer.
 func (ls *lines) DialContext(ctx context.Context, network, server string) (net.Conn, error) {
 	conn, err := ls.dialer.DialContext(ctx, network, server)
-	if err != nil || network == "unix" { // its ends have no address
-		return conn, err
+	if err != nil {
+		return nil, err
 	}
-	e, l := ends{conn.LocalAddr().String(), server}, &line{Conn: conn, lines: ls}
-	l.forget = func() { delete(ls.dialed, e) }
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ls.dialed[e] = l
+	ls.serial++
+	local := numbered{conn.LocalAddr(), fmt.Sprintf("%s#%d", conn.LocalAddr(), ls.serial)}
+	l := &line{Conn: conn, local: local, lines: ls}
+	l.forget = func() { delete(ls.dialed, local.text) }
+	ls.dialed[local.text] = l
 	return l, nil
 }
 
@@ -82,13 +96,13 @@ func (ls *lines) of(c *mnet.Connection) *line {
 	if !ok {
 		return nil
 	}
-	e := ends{string(at.LocalAddress()), c.Address().String()}
-	l := ls.dialed[e]
+	local := string(at.LocalAddress())
+	l := ls.dialed[local]
 	// The driver's deadline for the login may still be set.
 	if l == nil || l.SetDeadline(time.Time{}) != nil {
 		return nil
 	}
-	delete(ls.dialed, e)
+	delete(ls.dialed, local)
 	ls.used[name], l.in = l, bufio.NewReaderSize(l.Conn, lineBuffer)
 	l.forget = func() { delete(ls.used, name) }
 	return l

@@ -9,6 +9,9 @@ import (
 // Direct reports whether messages go over a line.
 func (c *Conn) Direct() bool { return c.line != nil }
 
+// ID returns the driver's name of the connection.
+func (c *Conn) ID() string { return c.conn.ID() }
+
 // Lines counts the connections that carry messages of clients.
 func (c *Cluster) Lines() int {
 	c.lines.mu.Lock()

@@ -3,9 +3,14 @@ package upstream_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -18,7 +23,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// server is a mongos that says hello, echoes "echo", and never answers anything else.
+// server is a mongos that says hello, echoes "echo", answers the request before with "late", and never answers anything
+// else.
 type server struct {
 	t      *testing.T
 	listen net.Listener
@@ -32,6 +38,12 @@ func start(t *testing.T) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startAt(t, l)
+}
+
+// startAt starts a server at a listener.
+func startAt(t *testing.T, l net.Listener) *server {
+	t.Helper()
 	s := &server{t: t, listen: l, asked: make(chan struct{}, 1)}
 	s.g.Go(func() {
 		for {
@@ -74,6 +86,8 @@ func (s *server) serve(conn net.Conn) {
 		out := message.Message{ReplyTo: m.ID, Query: m.Query, Body: m.Body}
 		switch first.Key() {
 		case "echo":
+		case "late":
+			out.ReplyTo--
 		case "hello", "isMaster", "ismaster":
 			out.Body = body(s.t, bson.D{
 				{Key: "ok", Value: 1.0}, {Key: "isWritablePrimary", Value: true}, {Key: "ismaster", Value: true}, {Key: "msg", Value: "isdbgrid"},
@@ -156,5 +170,66 @@ func TestLines(t *testing.T) {
 	}
 	if n := c.Lines(); n != 0 {
 		t.Errorf("%d connections are left", n)
+	}
+}
+
+// TestExchangeRefusesOtherReply: a reply to another request is an error, and its connection is not used again, over each
+// kind of connection. The next request of the client gets its own reply.
+func TestExchangeRefusesOtherReply(t *testing.T) {
+	web := httptest.NewTLSServer(nil)
+	certificates := web.TLS.Certificates
+	web.Close()
+	for _, tc := range []struct {
+		name, network, address, options string
+		tls, direct                     bool
+	}{
+		{name: "tcp", network: "tcp", address: "127.0.0.1:0", direct: true},
+		{name: "unix", network: "unix", address: filepath.Join(t.TempDir(), "mongos.sock"), direct: true},
+		{name: "tls", network: "tcp", address: "127.0.0.1:0", options: "?tls=true&tlsInsecure=true", tls: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l, err := (&net.ListenConfig{}).Listen(t.Context(), tc.network, tc.address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := url.PathEscape(l.Addr().String())
+			if tc.tls {
+				l = tls.NewListener(l, &tls.Config{Certificates: certificates, MinVersion: tls.VersionTLS12})
+			}
+			startAt(t, l)
+			c, err := upstream.Open("mongodb://" + at + "/" + tc.options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := c.Close(context.WithoutCancel(t.Context())); err != nil {
+					t.Error(err)
+				}
+			}()
+			exchange := func(id int32, verb string) (message.Message, string, error) {
+				t.Helper()
+				conn, err := c.Conn(t.Context(), nil, upstream.Want{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Release()
+				if conn.Direct() != tc.direct {
+					t.Errorf("messages go over a line: %v, want %v", conn.Direct(), tc.direct)
+				}
+				m, err := conn.Exchange(t.Context(), message.Message{ID: id, Body: body(t, bson.D{{Key: verb, Value: 1}, {Key: "ok", Value: 1.0}})}.Append(nil))
+				return m, conn.ID(), err
+			}
+			m, one, err := exchange(7, "late")
+			if err == nil || !strings.Contains(err.Error(), "answered request 6 instead of request 7") || m.Body != nil {
+				t.Errorf("a reply to another request: %v, %v", m, err)
+			}
+			m, two, err := exchange(8, "echo")
+			if err != nil || m.ReplyTo != 8 || one == two {
+				t.Errorf("the next request, over %s after %s: %v, %v", two, one, m, err)
+			}
+			if _, three, err := exchange(9, "echo"); err != nil || three != two {
+				t.Errorf("a third request, over %s after %s: %v", three, two, err)
+			}
+		})
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/mnet"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/session" //nolint:staticcheck // the type of the clock that a topology needs
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/wiremessage"
 
 	"dbcontroller.dev/internal/proxy/message"
 )
@@ -160,6 +161,9 @@ func (c *Conn) Exchange(ctx context.Context, request []byte) (message.Message, e
 	} else {
 		m, err = c.byDriver(ctx, request)
 	}
+	if err == nil {
+		err = c.answers(m, request)
+	}
 	if err != nil {
 		c.fail(err)
 		return message.Message{}, err
@@ -181,6 +185,16 @@ func (c *Conn) byDriver(ctx context.Context, request []byte) (m message.Message,
 		return m, fmt.Errorf("%s sent a reply that is no message: %w", c.Address(), err)
 	}
 	return m, nil
+}
+
+// answers returns an error for a reply to another request. Its data may be those of another user. No request allows
+// more than one reply, so each reply names its request.
+func (c *Conn) answers(m message.Message, request []byte) error {
+	_, id, _, _, _, ok := wiremessage.ReadHeader(request)
+	if !ok || m.ReplyTo != id {
+		return fmt.Errorf("%s answered request %d instead of request %d", c.Address(), m.ReplyTo, id)
+	}
+	return nil
 }
 
 // fail makes Release end the connection. The next bytes on it belong to the failed request.

@@ -101,7 +101,7 @@ func (r result) json(t *testing.T) map[string]any {
 }
 
 // everything is what a system has stored: in the databases, names, kinds and content of
-// all collections; in etcd all keys.
+// all collections; in etcd all keys but those that end with a lease.
 func (s *system) everything(ctx context.Context, t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -124,7 +124,10 @@ func (s *system) everything(ctx context.Context, t *testing.T) map[string]string
 		t.Fatal(err)
 	}
 	for _, kv := range kvs {
-		out["etcd "+kv.Key] = string(kv.Value)
+		// On a slow machine, the lease of a controller that was killed long ago ends at any time.
+		if kv.Lease == 0 {
+			out["etcd "+kv.Key] = string(kv.Value)
+		}
 	}
 	return out
 }
@@ -143,15 +146,15 @@ func contentOf(ctx context.Context, t *testing.T, c *mongo.Collection) string {
 	return fmt.Sprint(docs)
 }
 
-// unchanged runs something that must leave data and state as they are. Only what ends
-// with a lease, or tells of progress, may differ.
+// unchanged runs something that must leave data and state as they are. Only what tells of progress
+// may differ.
 func (s *system) unchanged(ctx context.Context, t *testing.T, do func()) {
 	t.Helper()
 	before := s.everything(ctx, t)
 	do()
 	after := s.everything(ctx, t)
 	passing := func(key string) bool {
-		return slices.ContainsFunc([]string{"/progress/", "/checkpoints/", "/driver", "/shards/", "/controllers/", "/beats/"}, func(part string) bool {
+		return slices.ContainsFunc([]string{"/progress/", "/checkpoints/", "/beats/"}, func(part string) bool {
 			return strings.HasPrefix(key, "etcd ") && strings.Contains(key, part)
 		})
 	}

@@ -140,7 +140,8 @@ func formattedSize(args []ref.Val) int {
 }
 
 // sizeOf returns the size of all texts in a value, with so many bytes between items. It stops
-// beyond the limit, because items may be the same large value.
+// beyond the limit, because items may be the same large value. Each item counts, also an empty one:
+// otherwise nested lists that share their items would take for ever.
 func sizeOf(v ref.Val, between, limit int) (n int) {
 	const other = 32 // any number or date
 	switch v := v.(type) {
@@ -151,11 +152,11 @@ func sizeOf(v ref.Val, between, limit int) (n int) {
 	case traits.Mapper:
 		for it := v.Iterator(); it.HasNext() == types.True && n <= limit; {
 			key := it.Next()
-			n += sizeOf(key, 2, limit) + sizeOf(v.Get(key), 2, limit) + 2*between
+			n += max(itemBytes, sizeOf(key, 2, limit)+sizeOf(v.Get(key), 2, limit)+2*between)
 		}
 	case traits.Lister:
 		for it := v.Iterator(); it.HasNext() == types.True && n <= limit; {
-			n += sizeOf(it.Next(), between, limit) + between
+			n += max(itemBytes, sizeOf(it.Next(), between, limit)+between)
 		}
 	default:
 		return other

@@ -1,6 +1,7 @@
 package lens
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -49,7 +50,7 @@ func (x *expressions) calculate(in []bson.RawValue) ([]bson.RawValue, error) {
 	for i, prg := range x.programs {
 		val, _, err := prg.Eval(vars)
 		if err != nil {
-			return nil, fmt.Errorf("the expression for %s: %w", x.results[i], err)
+			return nil, fmt.Errorf("the expression for %s: %w", x.results[i], brief(err))
 		}
 		if out[i], err = fromCEL(val, 0); err != nil {
 			return nil, fmt.Errorf("the expression for %s: %w", x.results[i], err)
@@ -60,6 +61,18 @@ func (x *expressions) calculate(in []bson.RawValue) ([]bson.RawValue, error) {
 		}
 	}
 	return out, nil
+}
+
+// maxReason is the longest text of an error of CEL that is kept.
+const maxReason = 1 << 10
+
+// brief shortens the text of an error. CEL puts whole values into it.
+func brief(err error) error {
+	text := err.Error()
+	if len(text) <= maxReason {
+		return err
+	}
+	return errors.New(strings.ToValidUTF8(text[:maxReason], "") + "...")
 }
 
 // environment has CEL's standard functions and its pure extensions. It leaves out functions that

@@ -8,6 +8,13 @@ import (
 
 // What tests see of a lens besides its users.
 
+// JoinedSize is what join counts before it joins.
+var (
+	JoinedSize = joinedSize
+	ItemBytes  = itemBytes
+	MaxText    = maxText
+)
+
 // Keys returns the keys, or nil.
 func (l *Lens) Keys() *keymap.Keys { return l.keys }
 

@@ -97,6 +97,8 @@ func TestComputeBoundsItsMemory(t *testing.T) {
 		"replace a few":       {`a.substring(0, 100).replace("x", "yy")`, ""},
 		"join":                {`a.substring(0, 4000).split("").join(c)`, ""},
 		"join of copies":      {`[1,2,3,4,5,6,7,8,9,10].map(x, c).map(x, [x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x].join()).join()`, "cost"},
+		"join of shared":      {`["", dyn([[""]].map(x, [x,x,x,x,x,x,x,x,x,x]).map(x, [x,x,x,x,x,x,x,x,x,x]).map(x, [x,x,x,x,x,x,x,x,x,x]).map(x, [x,x,x,x,x,x,x,x,x,x]).map(x, [x,x,x,x,x,x,x,x,x,x]).map(x, [x,x,x,x,x,x,x,x,x,x]))].map(z, dyn(z)).join("")`, "join would create a text of more than 16 MB"},
+		"join of a long item": {`["", dyn([a])].map(z, dyn(z)).join("")`, "invalid input"},
 		"join a few":          {`[a.substring(0, 100), "x"].join("-")`, ""},
 		"format of too many":  {`"%s".format([a.split("").map(x, c)])`, "cost"},
 		"format of copies":    {`"%s".format([a.substring(0, 5000).split("").map(x, c)])`, "format would create a text of more than 16 MB"},
@@ -118,6 +120,9 @@ func TestComputeBoundsItsMemory(t *testing.T) {
 			}
 			if strings.HasSuffix(name, "a few") && !strings.Contains(err.Error(), "the reverse would give") {
 				t.Errorf("error %.300v, but the result is small", err)
+			}
+			if err != nil && len(err.Error()) > 8<<10 && !strings.HasSuffix(name, "a few") {
+				t.Errorf("the error has %d bytes", len(err.Error()))
 			}
 			if grown := (after.TotalAlloc - before.TotalAlloc) >> 20; grown > 200 {
 				t.Errorf("%d MB were allocated", grown)

@@ -12,7 +12,7 @@ import (
 const maxReturns = 5
 
 // backLimit bounds the time in which no deployment of a rollback gets further. After it somebody has
-// to look: a rollback may be refused for ever.
+// to look at those that do not run: a rollback may be refused for ever.
 const backLimit = time.Hour
 
 // Advance returns the record after what a driver has seen. It makes one transition at most, so the
@@ -177,24 +177,40 @@ func (r *Rollout) fail(s Seen, why string) {
 	r.Note(s.Now, "", fmt.Sprintf("stops: %s", r.Reason))
 }
 
-// rollBack returns the deployments of the waves from BackTo on.
+// rollBack returns the deployments of the waves from BackTo on. The limit gives up those that cannot
+// begin. It waits for running ones: the final record has to say how they end.
 func (r *Rollout) rollBack(s Seen) {
-	var waits, left []string
-	further, over := false, r.inStep(s) >= backLimit
+	type wait struct {
+		item    *Item
+		why     string
+		running bool
+	}
+	var waiting []wait
+	further := false
 	for w := r.BackTo; w < len(r.Waves); w++ {
 		items := r.Waves[w].Items
 		for i := range items {
 			before := items[i]
 			why := r.giveBack(w, i, s)
 			further = further || items[i].ID != before.ID || items[i].Result != before.Result
-			switch {
-			case why != "" && over:
-				items[i].Result, items[i].Detail = NotRolled, shorten(fmt.Sprintf("nothing happened for %s; it waits for %s", backLimit, why), maxDetail)
-			case why != "":
-				waits = append(waits, items[i].Name+": "+why)
+			if why != "" {
+				waiting = append(waiting, wait{&items[i], why, standingOf(before, s.Deployments[before.Name]) == running})
 			}
-			if items[i].Result == LeftAlone || items[i].Result == NotRolled {
-				left = append(left, items[i].Name+": "+items[i].Detail)
+		}
+	}
+	var waits, left []string
+	over := !further && r.inStep(s) >= backLimit
+	for _, x := range waiting {
+		if over && !x.running {
+			x.item.Result, x.item.Detail = NotRolled, shorten(fmt.Sprintf("nothing happened for %s; it waits for %s", backLimit, x.why), maxDetail)
+			continue
+		}
+		waits = append(waits, x.item.Name+": "+x.why)
+	}
+	for w := r.BackTo; w < len(r.Waves); w++ {
+		for _, item := range r.Waves[w].Items {
+			if item.Result == LeftAlone || item.Result == NotRolled {
+				left = append(left, item.Name+": "+item.Detail)
 			}
 		}
 	}
@@ -218,7 +234,7 @@ func (r *Rollout) giveBack(w, i int, s Seen) string {
 	d := s.Deployments[item.Name]
 	at := standingOf(*item, d)
 	switch {
-	case item.Order == "" || item.Order == Back && item.Result != inProgress || item.Result == NotBegun:
+	case item.Order == "" || item.Order == Back && item.Result != inProgress || item.Result == NotBegun || item.Result == NotRolled:
 		return ""
 	case at == unknown:
 		return cmp.Or(d.Unread, "not read yet")

@@ -266,6 +266,60 @@ func TestRollbackEnds(t *testing.T) {
 	}
 }
 
+// TestRollbackWaitsForWhatRuns: the limit gives up what does not begin, but not a rollback that runs,
+// and nothing while another deployment gets further.
+func TestRollbackWaitsForWhatRuns(t *testing.T) {
+	t.Parallel()
+	p := policy()
+	p.OnFailure = rollout.RollBackToo
+	r := rollout.New("r", "r-1", "v2", [][]string{{a, b}}, p, "a test", start)
+	item := func(name string) rollout.Item {
+		i, _, _ := r.Item(name)
+		return i
+	}
+	ordered := func(name string) rollout.Deployment {
+		return rollout.Deployment{CurrentVersion: "v2", LastUpgradeID: item(name).ID, LastSwitchID: item(name).ID, Against: "parked"}
+	}
+	seconds := 0
+	look := func(later int, atA, atB rollout.Deployment) {
+		seconds += later
+		r = rollout.Advance(r, at(seconds, map[string]rollout.Deployment{a: atA, b: atB}))
+	}
+	look(0, rollout.Deployment{CurrentVersion: "v1"}, rollout.Deployment{CurrentVersion: "v1"})
+	wasA, wasB := ordered(a), ordered(b)
+	look(1, wasA, wasB)
+	look(61, wasA, wasB)
+	look(1, wasA, wasB)
+	if r.State != rollout.RollingBack || item(a).Order != rollout.Back || item(b).Order != rollout.Back {
+		t.Fatalf("it is %s: %+v", r.State, r.Waves)
+	}
+	r, _ = rollout.Report(r, b, item(b).ID, "it is disabled")
+	goes := rollout.Deployment{CurrentVersion: "v2", LastUpgradeID: item(a).ID, UpgradeID: item(a).ID, LastSwitchID: wasA.LastSwitchID}
+	back := rollout.Deployment{CurrentVersion: "v1", LastUpgradeID: item(a).ID, LastSwitchID: item(a).ID}
+	before, then := rollout.Clone(r), seconds
+	// a returns in the look that reaches the limit: b has another hour.
+	look(3600, back, wasB)
+	if r.State != rollout.RollingBack || item(a).Result != rollout.Returned || item(b).Result == rollout.NotRolled {
+		t.Errorf("a has returned: it is %s: %+v", r.State, r.Waves)
+	}
+	look(3599, back, wasB)
+	if r.State != rollout.RollingBack {
+		t.Errorf("within the second hour it is %s", r.State)
+	}
+	// a runs when the limit is reached.
+	r, seconds = before, then
+	for range 2 {
+		look(3600, goes, wasB)
+		if r.State != rollout.RollingBack || item(a).Result != "" || item(b).Result != rollout.NotRolled || !strings.HasPrefix(r.Waits, a) {
+			t.Fatalf("a runs: it is %s, waits for %q: %+v", r.State, r.Waits, r.Waves)
+		}
+	}
+	look(1, back, wasB)
+	if r.State != rollout.Stopped || item(a).Result != rollout.Returned || !strings.Contains(r.Reason, "rolled back except "+b+": nothing happened for 1h0m0s; it waits for it is disabled") {
+		t.Errorf("at the end it is %s: %q, %+v", r.State, r.Reason, r.Waves)
+	}
+}
+
 // TestOperator: which verb is possible in which state, and what it leaves alone.
 func TestOperator(t *testing.T) {
 	t.Parallel()

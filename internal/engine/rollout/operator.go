@@ -119,7 +119,7 @@ func RollBack(wave int, reason string) Change {
 			for i := range r.Waves[w].Items {
 				item := &r.Waves[w].Items[i]
 				// A deployment that the last rollback gave up gets another chance.
-				if item.Order == Back && item.Result == NotRolled {
+				if item.Result == NotRolled {
 					item.Result, item.Returns, item.Detail = inProgress, 0, ""
 				}
 				if item.Order != "" && item.Result != Returned && item.Result != NotBegun {

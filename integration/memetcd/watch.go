@@ -24,12 +24,16 @@ func streamOf(ctx context.Context) string {
 	return fmt.Sprint(md)
 }
 
-// Watch delivers whole revisions, in order, until ctx ends.
+// Watch delivers whole revisions, in order, until ctx ends. As in clientv3, it waits until there is a
+// connection.
 func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
 	op := clientv3.OpWatch(key, opts...)
 	out := make(chan clientv3.WatchResponse)
 	s := w.s
-	s.mu.Lock()
+	if s.connected(ctx) != nil {
+		close(out)
+		return out
+	}
 	defer s.mu.Unlock()
 	name := streamOf(ctx)
 	on := s.streams[name]
@@ -123,18 +127,8 @@ func (s *Server) since(op clientv3.Op, next int64) (resp clientv3.WatchResponse,
 // RequestProgress makes all watches of a stream report their progress, unless one of them begins at
 // a future revision. As in clientv3, the request waits until there is a connection.
 func (w *watcher) RequestProgress(ctx context.Context) error {
-	for {
-		w.s.mu.Lock()
-		if !w.s.cut {
-			break
-		}
-		changed := w.s.changed
-		w.s.mu.Unlock()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	if err := w.s.connected(ctx); err != nil {
+		return err
 	}
 	defer w.s.mu.Unlock()
 	on := w.s.streams[streamOf(ctx)]
@@ -152,6 +146,24 @@ func (w *watcher) RequestProgress(ctx context.Context) error {
 	return nil
 }
 
+// connected waits until the server is not cut, and takes the lock. If it succeeds, the caller must
+// unlock.
+func (s *Server) connected(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		if !s.cut {
+			return nil
+		}
+		changed := s.changed
+		s.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // Close does nothing: watches end with their contexts.
 func (w *watcher) Close() error { return nil }
 
@@ -166,8 +178,8 @@ func (s *Server) Streams() int {
 // busy with watches that lag.
 func (s *Server) Silence(on bool) { s.set(&s.silent, on) }
 
-// Cut disconnects or reconnects all watches. Disconnected watches receive nothing, and progress
-// requests wait.
+// Cut disconnects or reconnects all watches. Disconnected watches receive nothing. New ones and
+// progress requests wait.
 func (s *Server) Cut(on bool) { s.set(&s.cut, on) }
 
 // Fill brings the server to its quota: the next transaction that puts something takes effect and is

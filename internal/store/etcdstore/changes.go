@@ -125,7 +125,7 @@ func (st *stream) Next(ctx context.Context) (record.ChangeBatch, error) {
 			batch.Pos = positionAt(st.at)
 			return batch, nil
 		case errors.Is(end, errFarBehind):
-			if err := st.reopen(ctx); err != nil {
+			if err := st.reopenSoon(ctx); err != nil {
 				return record.ChangeBatch{}, fmt.Errorf("watch: %w", err)
 			}
 		case end != nil:

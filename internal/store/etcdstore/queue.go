@@ -121,6 +121,18 @@ func (st *stream) reopen(ctx context.Context) error {
 	return nil
 }
 
+// reopenSoon is reopen within the time after which a stream counts as dead. The client would wait
+// without a limit for an etcd that is gone.
+func (st *stream) reopenSoon(ctx context.Context) error {
+	soon, done := context.WithTimeout(ctx, patience*idle)
+	defer done()
+	err := st.reopen(soon)
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("%w: no connection for %s", record.ErrUnavailable, patience*idle)
+	}
+	return err
+}
+
 // follow takes events until their end, whose reason it returns. Those up to a revision were taken
 // before.
 func (st *stream) follow(events clientv3.WatchChan, from int64) error {

@@ -1,12 +1,14 @@
 package etcdstore_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -106,6 +108,48 @@ func TestStreamFarBehind(t *testing.T) {
 				}
 				if n := server.Streams(); n != 1 {
 					t.Errorf("%d streams", n)
+				}
+			})
+		})
+	}
+}
+
+// TestStreamFarBehindInAnOutage: a stream that must open another watch reports that etcd is gone, and
+// ends at once when its caller does.
+func TestStreamFarBehindInAnOutage(t *testing.T) {
+	for name, ends := range map[string]bool{"unreachable": false, "caller ends": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := memetcd.New(memetcd.Options{})
+				s, _ := inMemory(t, server)
+				tok := provisioned(t, s, "k")
+				stream := follow(t, s, "k")
+				long := strings.Repeat("n", 900)
+				for i := 0; server.Streams() > 0; i++ {
+					var ms []record.Mutation
+					for j := range 100 {
+						id := fmt.Sprintf("%06d.%d%s", i, j, long)
+						ms = append(ms, record.Mutation{Kind: "k", Key: record.StringKey(id), Doc: raw(t, bson.D{{Key: "_id", Value: id}})})
+					}
+					if err := s.Write(t.Context(), record.Tokens{"k": tok}, ms); err != nil {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+				}
+				server.Cut(true)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				began, limit := time.Now(), time.Minute
+				if ends {
+					time.AfterFunc(time.Second, cancel)
+					limit = 2 * time.Second
+				}
+				var err error
+				for err == nil {
+					_, err = stream.Next(ctx)
+				}
+				if took := time.Since(began); took > limit || errors.Is(err, record.ErrUnavailable) == ends || errors.Is(err, context.Canceled) != ends {
+					t.Errorf("after %s: %v", took, err)
 				}
 			})
 		})

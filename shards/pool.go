@@ -94,20 +94,31 @@ func (p *Pool) Leaving() []int {
 }
 
 // StandsBy reports whether this process is a healthy member without a shard: its registration is
-// alive, and other members hold the locks of all shards. A lock vanishes with the lease of its
-// owner, so a shard of a dead member does not count as held.
+// alive, the members leave no shard for it, and other members hold the locks of all shards. A lock
+// vanishes with the lease of its owner, so a shard of a dead member does not count as held. A member
+// that still waits for its shards does not stand by: it has not proved that it can work.
 func (p *Pool) StandsBy() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.alive() || len(p.owned) > 0 || p.members.keys[p.memberKey()].Lease != p.lease.ID() {
 		return false
 	}
+	assigned := p.assigned()
 	for shard := range p.cfg.Ring {
-		if lock, held := p.locks.keys[shardKey(p.lockPrefix(), shard)]; !held || lock.Lease == p.lease.ID() {
+		if lock, held := p.locks.keys[shardKey(p.lockPrefix(), shard)]; !held || lock.Lease == p.lease.ID() || assigned[shard] == p.cfg.ID {
 			return false
 		}
 	}
 	return true
+}
+
+// assigned returns the member of each shard by the present view. p.mu is held.
+func (p *Pool) assigned() map[int]string {
+	ids := make([]string, 0, len(p.members.keys))
+	for _, kv := range p.members.keys {
+		ids = append(ids, string(kv.Value))
+	}
+	return assign(ids, p.cfg.Ring)
 }
 
 // Changes receives a value after Owned or Leaving may have changed. Several changes may share one

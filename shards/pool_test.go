@@ -165,6 +165,9 @@ func TestHandover(t *testing.T) {
 		if len(b.Owned()) != 0 || len(a.Owned()) != 8 {
 			t.Fatalf("%d and %d shards owned before a release", len(a.Owned()), len(b.Owned()))
 		}
+		if b.StandsBy() {
+			t.Error("a member that waits for its shards stands by")
+		}
 		began := time.Now()
 		leaving := a.Leaving()
 		for i, n := range leaving {

@@ -70,11 +70,7 @@ func (p *Pool) decide(lease coord.Lease) (take []int, err error) {
 	if p.members.keys[p.memberKey()].Lease != lease.ID() {
 		return nil, errUnregistered
 	}
-	ids := make([]string, 0, len(p.members.keys))
-	for _, kv := range p.members.keys {
-		ids = append(ids, string(kv.Value))
-	}
-	assigned := assign(ids, p.cfg.Ring)
+	assigned := p.assigned()
 	changed := false
 	var lost []int
 	for shard := range p.cfg.Ring {

@@ -67,6 +67,9 @@ func connectError(err error) error {
 		return refusal.New(refusal.Unreadable, oneLine(err.Error()))
 	case errors.Is(err, errStopping):
 		return refusal.New(refusal.Stopping, errStopping)
+	// A full etcd can have carried out the call. Repeating it does not help before there is room.
+	case errors.Is(err, coord.ErrUnknown) && errors.Is(err, coord.ErrNoSpace):
+		return refusal.New(refusal.OutcomeUnknown, oneLine("etcd is full: make room, check the deployment, then repeat the call: "+err.Error()))
 	// The caller cannot know whether its call succeeded, so tell it how to find out.
 	case errors.Is(err, coord.ErrUnknown):
 		return refusal.New(refusal.OutcomeUnknown, oneLine(err.Error()+": check the deployment, then repeat the call"))

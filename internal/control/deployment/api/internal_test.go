@@ -37,6 +37,7 @@ func TestErrorsBecomeCodes(t *testing.T) {
 		{wrap(&FullError{"watches", 3, "wait"}), "resource_exhausted: there are 3 watches already, and no more may be: wait", refusal.Full},
 		{wrap(errStopping), "unavailable: this controller is stopping: retry", refusal.Stopping},
 		{wrap(coord.ErrUnknown), "unavailable: outer: outcome of the commit is unknown: check the deployment, then repeat the call", refusal.OutcomeUnknown},
+		{fmt.Errorf("%w: %w: run x", coord.ErrUnknown, coord.ErrNoSpace), "unavailable: etcd is full: make room, check the deployment, then repeat the call: outcome of the commit is unknown: " + coord.ErrNoSpace.Error() + ": run x", refusal.OutcomeUnknown},
 		{wrap(context.Canceled), "canceled: outer: context canceled", ""},
 		{wrap(context.DeadlineExceeded), "deadline_exceeded: outer: context deadline exceeded", ""},
 		{fmt.Errorf("%w: %w", record.ErrUnavailable, context.Canceled), "canceled: database is not available: context canceled", ""}, // by the caller

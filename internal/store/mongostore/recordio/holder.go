@@ -13,7 +13,9 @@ import (
 const (
 	// holderWait bounds one search for a holder in milliseconds. The search uses the index that
 	// refused the value, so only an overloaded server reaches it.
-	holderWait = 500
+	holderWait = 5000
+	// maxFailures bounds the failed searches of one batch in an index.
+	maxFailures = 2
 	// maxHolders bounds the records of one search. A unique index has one record for a value.
 	maxHolders = 4
 )
@@ -23,7 +25,7 @@ const (
 type holders struct {
 	indexes map[string][]conn.ListedIndex // by collection
 	found   map[string][]record.Key       // by collection, index and value
-	slow    map[string]bool               // collection and index of a search that failed
+	failed  map[string]int                // searches, by collection and index
 }
 
 // holder adds the record that holds the value to the refusal by a unique index. The caller may have
@@ -57,8 +59,8 @@ func (n *Records) holdersOf(ctx context.Context, seen *holders, r *refusal) []re
 	message, _ := r.answer.Lookup("errmsg").StringValueOK()
 	index := conn.DuplicateOf(r.answer, message).Index
 	place := r.coll + "\x00" + index
-	// One search may take its whole time, but not one for each of many values.
-	if seen.slow[place] {
+	// A search may take its whole time, but not one for each of many values.
+	if seen.failed[place] >= maxFailures {
 		return nil
 	}
 	values, _ := r.answer.Lookup("keyValue").DocumentOK()
@@ -67,7 +69,7 @@ func (n *Records) holdersOf(ctx context.Context, seen *holders, r *refusal) []re
 		return found
 	}
 	if seen.found == nil {
-		*seen = holders{indexes: map[string][]conn.ListedIndex{}, found: map[string][]record.Key{}, slow: map[string]bool{}}
+		*seen = holders{indexes: map[string][]conn.ListedIndex{}, found: map[string][]record.Key{}, failed: map[string]int{}}
 	}
 	listed, ok := seen.indexes[r.coll]
 	if !ok {
@@ -79,7 +81,8 @@ func (n *Records) holdersOf(ctx context.Context, seen *holders, r *refusal) []re
 	if filter := holderFilter(r.answer, listed, index); filter != nil {
 		var err error
 		if keys, err = n.findHolders(ctx, r.coll, index, filter); err != nil {
-			seen.slow[place] = true
+			seen.failed[place]++
+			return nil
 		}
 	}
 	seen.found[at] = keys

@@ -88,3 +88,38 @@ func TestHolderByItsIndex(t *testing.T) {
 		})
 	}
 }
+
+// TestHolderAfterAFailure: one failed search for a holder does not hide it. After two, a batch searches
+// no more.
+func TestHolderAfterAFailure(t *testing.T) {
+	t.Parallel()
+	for failures, want := range map[int]string{1: "held", 2: ""} {
+		t.Run(fmt.Sprint(failures), func(t *testing.T) {
+			t.Parallel()
+			e, l := storetest.NewLossyEngine(t)
+			tok := e.Managed("people")
+			index := bson.D{{Key: "key", Value: bson.D{{Key: "mail", Value: 1}}}, {Key: "name", Value: "by mail"}, {Key: "unique", Value: true}}
+			err := e.NS.DB.RunCommand(t.Context(), bson.D{{Key: "createIndexes", Value: tok.Name}, {Key: "indexes", Value: bson.A{index}}}).Err()
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.Insert(tok, bson.D{{Key: "_id", Value: "held"}, {Key: "mail", Value: "same"}})
+			var batch []record.GroupWrite
+			for i := range 4 {
+				batch = append(batch, storetest.Group(1, storetest.Put(t, "people", bson.D{{Key: "_id", Value: fmt.Sprintf("z%d", i)}, {Key: "mail", Value: "same"}})))
+			}
+			l.Lose("by mail", int64(failures))
+			results := e.Apply(1, storetest.TokensOf(tok), batch...)
+			found := ""
+			for _, r := range results {
+				var held *record.HeldError
+				if errors.As(r.Err, &held) {
+					found, _ = held.Holder.Value().StringValueOK()
+				}
+			}
+			if lost := l.Lost.Load(); found != want || int(lost) != failures {
+				t.Errorf("after %d failures the holder is %q, want %q", lost, found, want)
+			}
+		})
+	}
+}

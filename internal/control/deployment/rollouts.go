@@ -35,21 +35,21 @@ func (r *Rollouts) DriverKey() string { return r.store.cfg.Prefix + "/rolloutdri
 // turnKey returns the key that changes whenever a rollout becomes active.
 func (r *Rollouts) turnKey() string { return r.store.cfg.Prefix + "/rolloutturn" }
 
-// Turn is a point between two rollouts that become active.
-type Turn struct{ condition coord.Condition }
+// turn is a point between two rollouts that become active.
+type turn struct{ condition coord.Condition }
 
-// Turn returns the present turn. A caller reads it before it reads all rollouts. StoreAlone then fails
-// if another rollout became active since.
-func (r *Rollouts) Turn(ctx context.Context) (Turn, error) {
+// turn returns the present turn. It is read before the caller reads all rollouts. put then fails if
+// another rollout became active since.
+func (r *Rollouts) turn(ctx context.Context) (turn, error) {
 	key := r.turnKey()
 	kv, err := r.store.coord.Get(ctx, key)
 	switch {
 	case errors.Is(err, coord.ErrNotFound):
-		return Turn{coord.Condition{Key: key}}, nil
+		return turn{coord.Condition{Key: key}}, nil
 	case err != nil:
-		return Turn{}, fmt.Errorf("read the turn of rollouts: %w", err)
+		return turn{}, fmt.Errorf("read the turn of rollouts: %w", err)
 	}
-	return Turn{coord.Condition{Key: key, Revision: kv.Mod}}, nil
+	return turn{coord.Condition{Key: key, Revision: kv.Mod}}, nil
 }
 
 // Condition returns a condition that holds as long as nobody changes the rollout.
@@ -132,17 +132,39 @@ func decodeRollouts(kvs []coord.KV) (all []rollout.Rollout, unreadable []error) 
 // the errors of Commit it returns an error for an invalid record. On coord.ErrConflict and
 // coord.ErrUnknown the caller reads and decides again.
 func (r *Rollouts) Store(ctx context.Context, next rollout.Rollout, revision int64) (rollout.Rollout, error) {
-	return r.put(ctx, next, revision, Turn{})
+	return r.put(ctx, next, revision, turn{})
 }
 
-// StoreAlone is Store for a rollout that becomes active. It returns coord.ErrConflict if another one
-// became active after turn.
-func (r *Rollouts) StoreAlone(ctx context.Context, next rollout.Rollout, revision int64, turn Turn) (rollout.Rollout, error) {
-	return r.put(ctx, next, revision, turn)
+// Begin stores a new rollout that becomes active, and returns it. begin gets what is stored under the
+// name, if anything is. It returns ok=false to change nothing. If another rollout becomes active
+// meanwhile, begin is called again.
+func (r *Rollouts) Begin(ctx context.Context, name string, begin func(now rollout.Rollout, exists bool) (next rollout.Rollout, ok bool, err error)) (rollout.Rollout, error) {
+	wait := newBackOff()
+	for {
+		at, err := r.turn(ctx)
+		if err != nil {
+			return rollout.Rollout{}, err
+		}
+		now, err := r.Get(ctx, name)
+		if err != nil && !errors.Is(err, ErrNoRollout) {
+			return rollout.Rollout{}, err
+		}
+		next, ok, err := begin(now, err == nil)
+		if err != nil || !ok {
+			return next, err
+		}
+		stored, err := r.put(ctx, next, 0, at)
+		if err == nil || !errors.Is(err, coord.ErrConflict) {
+			return stored, err
+		}
+		if pause(ctx, wait) != nil {
+			return rollout.Rollout{}, err
+		}
+	}
 }
 
 // put stores a rollout. It takes the turn unless that is the zero value.
-func (r *Rollouts) put(ctx context.Context, next rollout.Rollout, revision int64, turn Turn) (rollout.Rollout, error) {
+func (r *Rollouts) put(ctx context.Context, next rollout.Rollout, revision int64, at turn) (rollout.Rollout, error) {
 	if err := rollout.Validate(next); err != nil {
 		return rollout.Rollout{}, fmt.Errorf("rollout %s would be invalid: %w", next.Name, err)
 	}
@@ -152,8 +174,8 @@ func (r *Rollouts) put(ctx context.Context, next rollout.Rollout, revision int64
 	}
 	key := r.prefix() + next.Name
 	conditions, ops := []coord.Condition{{Key: key, Revision: revision}}, []coord.Op{{Key: key, Value: packRecord(value)}}
-	if turn.condition.Key != "" {
-		conditions, ops = append(conditions, turn.condition), append(ops, coord.Op{Key: turn.condition.Key, Value: []byte(next.Name)})
+	if at.condition.Key != "" {
+		conditions, ops = append(conditions, at.condition), append(ops, coord.Op{Key: at.condition.Key, Value: []byte(next.Name)})
 	}
 	next.Revision, err = r.store.coord.Commit(ctx, conditions, ops)
 	if err != nil {
@@ -165,19 +187,19 @@ func (r *Rollouts) put(ctx context.Context, next rollout.Rollout, revision int64
 // Change changes a rollout by compare-and-swap, and returns it. It reads and decides again after a
 // conflict or an unknown outcome. change returns ok=false to change nothing.
 func (r *Rollouts) Change(ctx context.Context, name string, change func(rollout.Rollout) (next rollout.Rollout, ok bool, err error)) (rollout.Rollout, error) {
-	return r.retry(ctx, name, func() (Turn, error) { return Turn{}, nil }, change)
+	return r.retry(ctx, name, func() (turn, error) { return turn{}, nil }, change)
 }
 
 // ChangeAlone is Change for a change that may make the rollout active. If another one becomes active
 // meanwhile, change is called again.
 func (r *Rollouts) ChangeAlone(ctx context.Context, name string, change func(rollout.Rollout) (next rollout.Rollout, ok bool, err error)) (rollout.Rollout, error) {
-	return r.retry(ctx, name, func() (Turn, error) { return r.Turn(ctx) }, change)
+	return r.retry(ctx, name, func() (turn, error) { return r.turn(ctx) }, change)
 }
 
-func (r *Rollouts) retry(ctx context.Context, name string, take func() (Turn, error), change func(rollout.Rollout) (next rollout.Rollout, ok bool, err error)) (rollout.Rollout, error) {
+func (r *Rollouts) retry(ctx context.Context, name string, take func() (turn, error), change func(rollout.Rollout) (next rollout.Rollout, ok bool, err error)) (rollout.Rollout, error) {
 	wait := newBackOff()
 	for {
-		turn, err := take()
+		at, err := take()
 		if err != nil {
 			return rollout.Rollout{}, err
 		}
@@ -189,7 +211,7 @@ func (r *Rollouts) retry(ctx context.Context, name string, take func() (Turn, er
 		if err != nil || !ok {
 			return now, err
 		}
-		stored, err := r.put(ctx, next, now.Revision, turn)
+		stored, err := r.put(ctx, next, now.Revision, at)
 		if err == nil || !again(err) {
 			return stored, err
 		}

@@ -38,28 +38,22 @@ func (v *Service) BeginRollout(ctx context.Context, req *connect.Request[pb.Begi
 			return nil, refuse(fmt.Sprintf("rollout begin: check %s: the configuration of this controller has no rollouts.checks with this name", check))
 		}
 	}
-	now, err := v.rollouts().Get(ctx, next.Name)
-	switch {
-	case err == nil && sameRollout(now, next):
-		return answerRollout(now, []string{nothing(fmt.Sprintf("rollout %s has begun already", now.Name))}), nil
-	case err == nil:
-		return nil, refuse(fmt.Sprintf("rollout begin: there is a rollout %s with other arguments: choose another name, or 'rollout forget' it", now.Name))
-	case !errors.Is(err, deployment.ErrNoRollout):
-		return nil, err
-	}
-	turn, err := v.rollouts().Turn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := v.mayRollOut(ctx, next); err != nil {
-		return nil, err
-	}
-	if !m.DryRun {
-		if next, err = v.rollouts().StoreAlone(ctx, next, 0, turn); err != nil {
-			return nil, lostRollout(err)
+	var effects []string
+	stored, err := v.rollouts().Begin(ctx, next.Name, func(now rollout.Rollout, exists bool) (rollout.Rollout, bool, error) {
+		switch {
+		case exists && sameRollout(now, next):
+			effects = []string{nothing(fmt.Sprintf("rollout %s has begun already", now.Name))}
+			return now, false, nil
+		case exists:
+			return now, false, refuse(fmt.Sprintf("rollout begin: there is a rollout %s with other arguments: choose another name, or 'rollout forget' it", now.Name))
 		}
+		effects = beginRolloutEffects(next)
+		return next, !m.DryRun, v.mayRollOut(ctx, next)
+	})
+	if err != nil {
+		return nil, lostRollout(err)
 	}
-	return answerRollout(next, beginRolloutEffects(next)), nil
+	return answerRollout(stored, effects), nil
 }
 
 // lostRollout explains a failed commit of a rollout to its caller.

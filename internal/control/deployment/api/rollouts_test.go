@@ -281,7 +281,26 @@ func TestOneRolloutOfADeployment(t *testing.T) {
 	check("resume in a race", change("first", resume), "is in rollout third, which is RUNNING")
 	check("stop third", change("third", stop), "")
 	race(func() error { return change("first", resume) })
-	check("begin in a race", begin("fourth"), "somebody else has changed it meanwhile")
+	check("begin in a race", begin("fourth"), "is in rollout first, which is RUNNING")
+	// A rival with other deployments does not stand in the way.
+	other := deployment.New(w.Coord, "services/bbs.example.com/deployments/new", deployment.Config{})
+	_, err = other.Create(t.Context(), "v1", 4)
+	check("create another deployment", err, "")
+	deploymenttest.World{Coord: w.Coord, Store: other}.WithVersions(t)
+	beginOther := func(name string) error {
+		req := rolloutOf(other.Name())
+		req.Name = name
+		_, err := service.BeginRollout(t.Context(), connect.NewRequest(req))
+		return err
+	}
+	check("stop first again", change("first", stop), "")
+	race(func() error { return beginOther("fifth") })
+	check("begin in a race of others", begin("sixth"), "")
+	for _, name := range []string{"fifth", "sixth"} {
+		if r, err := w.Store.Rollouts().Get(t.Context(), name); err != nil || r.State != rollout.Running {
+			t.Errorf("%s is %s, %v", name, r.State, err)
+		}
+	}
 }
 
 // TestForgetUnreadable: a record that cannot be read blocks others, which say how to delete it. Its

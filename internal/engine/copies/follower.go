@@ -103,9 +103,9 @@ var ErrOutdated = errors.New("another process follows now")
 // Run follows the owner until ctx ends, or until another follower takes over (ErrOutdated).
 func (f *Follower) Run(ctx context.Context) error {
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(leastRetry), backoff.WithMaxInterval(mostRetry), backoff.WithMaxElapsedTime(0))
-	last := ""
-	for first := true; ; first = false {
-		err := f.follow(ctx, first)
+	last, taken := "", false
+	for {
+		err := f.follow(ctx, &taken)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -132,12 +132,14 @@ func (f *Follower) Run(ctx context.Context) error {
 	}
 }
 
-// follow takes the place of earlier followers and follows one watch until it ends.
-func (f *Follower) follow(ctx context.Context, first bool) error {
-	if first {
+// follow takes the place of earlier followers unless that is taken, and follows one watch until it
+// ends.
+func (f *Follower) follow(ctx context.Context, taken *bool) error {
+	if !*taken {
 		if err := f.takeOver(ctx); err != nil {
 			return fmt.Errorf("state of the copies: %w", err)
 		}
+		*taken = true
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

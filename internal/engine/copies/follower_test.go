@@ -349,3 +349,37 @@ func TestAge(t *testing.T) {
 		<-ended
 	})
 }
+
+// TestTakeOverAgain: a failed take-over is repeated, so that the report of a region that is away says
+// that its copies were complete.
+func TestTakeOverAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o, s := newOwner(), newSpace(t)
+		o.set("b", "kept")
+		ended := make(chan error, 1)
+		ctx, stop := context.WithCancel(t.Context())
+		go func() { ended <- follow(o, s).Run(ctx) }()
+		synctest.Wait()
+		stop()
+		<-ended
+		o.cut(errCut)
+		failed := false
+		s.refuse = func() error {
+			if failed {
+				return nil
+			}
+			failed = true
+			return record.ErrUnavailable
+		}
+		ctx, stop = context.WithCancel(t.Context())
+		f := follow(o, s)
+		go func() { ended <- f.Run(ctx) }()
+		time.Sleep(time.Minute)
+		if r := f.Report(); !failed || !r.Known || !r.Whole {
+			t.Errorf("after a failed take-over reported %+v", r)
+		}
+		stop()
+		<-ended
+	})
+}

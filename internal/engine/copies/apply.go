@@ -53,12 +53,22 @@ func (w *walk) apply(ctx context.Context, batch []Event) error {
 				set(ev.Name, ev.Doc)
 				continue
 			}
-			same, gone, err := w.pass(ctx, ev.Name, ev.Doc)
-			if err != nil {
-				return err
-			}
-			for _, name := range gone {
-				set(name, nil)
+			var same bool
+			for more := true; more; {
+				var gone []string
+				var err error
+				if same, gone, more, err = w.pass(ctx, ev.Name, ev.Doc); err != nil {
+					return err
+				}
+				for _, name := range gone {
+					set(name, nil)
+				}
+				// The owner may have deleted any number of records.
+				if len(order) >= batchMost {
+					if err := flush(); err != nil {
+						return err
+					}
+				}
 			}
 			if w.last = ev.Name; !same {
 				set(ev.Name, ev.Doc)
@@ -112,17 +122,18 @@ func (w *walk) next(ctx context.Context) (rec record.Record, ok bool, err error)
 }
 
 // pass walks over the copies up to a name. It returns the names in between, which the owner does not
-// have, and whether the copy of name equals doc.
-func (w *walk) pass(ctx context.Context, name string, doc bson.Raw) (same bool, gone []string, err error) {
-	for {
+// have, and whether the copy of name equals doc. more reports that it stopped before, after batchMost
+// names.
+func (w *walk) pass(ctx context.Context, name string, doc bson.Raw) (same bool, gone []string, more bool, err error) {
+	for len(gone) < batchMost {
 		rec, ok, err := w.next(ctx)
 		if err != nil || !ok {
-			return false, gone, err
+			return false, gone, false, err
 		}
 		key, _ := rec.Key.Name()
 		_, have, _ := region.OfCopy(key)
 		if have > name {
-			return false, gone, nil
+			return false, gone, false, nil
 		}
 		w.page = w.page[1:]
 		if have < name {
@@ -130,8 +141,9 @@ func (w *walk) pass(ctx context.Context, name string, doc bson.Raw) (same bool, 
 			continue
 		}
 		copied, err := region.WithID(doc, key)
-		return err == nil && rec.Err == nil && bytes.Equal(copied, rec.Doc), gone, err
+		return err == nil && rec.Err == nil && bytes.Equal(copied, rec.Doc), gone, false, err
 	}
+	return false, gone, true, nil
 }
 
 // rest returns names behind the last one of the owner. more reports that there are others.
@@ -163,14 +175,14 @@ func (f *Follower) write(ctx context.Context, order []string, puts map[string]bs
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
-		if size > 0 && size+len(doc) > most {
+		if len(ms) == batchMost || size > 0 && size+len(doc) > most {
 			if err := f.inParts(ctx, ms); err != nil {
 				return err
 			}
 			ms, size = nil, 0
 		}
 		ms = append(ms, record.Mutation{Kind: region.CopiesKind(f.cfg.Kind), Key: record.StringKey(key), Doc: doc})
-		size += len(doc) + 1
+		size += len(doc)
 	}
 	if len(ms) > 0 {
 		if err := f.inParts(ctx, ms); err != nil {

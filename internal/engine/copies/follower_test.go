@@ -117,13 +117,18 @@ type space struct {
 	mu     sync.Mutex
 	refuse func() error
 	writes int
+	// takes is the most mutations of one write; most is the most that one write or read of names had.
+	takes, most int
 }
 
 func newSpace(t testing.TB) *space {
-	return &space{Store: sampletest.New(t, "books", region.CopiesKind("books"), region.StateKind)}
+	return &space{Store: sampletest.New(t, "books", region.CopiesKind("books"), region.StateKind), takes: 8}
 }
 
 func (s *space) Names(ctx context.Context, kind string, of []string) (names []string, err error) {
+	s.mu.Lock()
+	s.most = max(s.most, len(of))
+	s.mu.Unlock()
 	for _, name := range of {
 		if _, err := s.Get(ctx, kind, name); err == nil {
 			names = append(names, name)
@@ -136,8 +141,9 @@ func (s *space) Write(ctx context.Context, ms []record.Mutation) error {
 	s.mu.Lock()
 	refuse := s.refuse
 	s.writes += len(ms)
+	s.most = max(s.most, len(ms))
 	s.mu.Unlock()
-	if len(ms) > 8 { // as an etcd with few operations in a transaction
+	if len(ms) > s.takes { // as an etcd with few operations in a transaction
 		return record.ErrOversize
 	}
 	if refuse != nil {
@@ -378,6 +384,44 @@ func TestTakeOverAgain(t *testing.T) {
 		time.Sleep(time.Minute)
 		if r := f.Report(); !failed || !r.Known || !r.Whole {
 			t.Errorf("after a failed take-over reported %+v", r)
+		}
+		stop()
+		<-ended
+	})
+}
+
+// TestManyGone: many deletions during an absence become writes of a bounded size, before, between and
+// behind the records that remain.
+func TestManyGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o, s := newOwner(), newSpace(t)
+		s.takes = 1000
+		for i := range 2000 {
+			o.set(fmt.Sprintf("b%04d", i), "x")
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- follow(o, s).Run(ctx) }()
+		synctest.Wait()
+		o.mu.Lock()
+		for i := range 2000 {
+			if i != 700 && i != 1300 {
+				delete(o.records, fmt.Sprintf("b%04d", i))
+			}
+		}
+		o.mu.Unlock()
+		s.mu.Lock()
+		s.most = 0
+		s.mu.Unlock()
+		o.cut(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := s.copied(t, "eu"); !maps.Equal(got, o.records) {
+			t.Errorf("%d copies, want %v", len(got), o.records)
+		}
+		if s.most == 0 || s.most > 250 {
+			t.Errorf("one call had %d records", s.most)
 		}
 		stop()
 		<-ended

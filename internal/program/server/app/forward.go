@@ -2,6 +2,7 @@ package app
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,8 +11,10 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"strings"
 	"time"
 
+	"connectrpc.com/connect"
 	"go.uber.org/zap"
 
 	"dbcontroller.dev/config"
@@ -77,10 +80,23 @@ func newOtherRegion(c config.Region, own string, ping time.Duration, logger *zap
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(base)
 			// The certificate of this server counts there. What proves the client here is for nobody else.
-			for _, name := range []string{"Authorization", "Cookie"} {
-				r.Out.Header.Del(name)
+			// The server there would compare what a browser says about a page with its own origins.
+			// This server has done so.
+			for name := range r.Out.Header {
+				if name == "Authorization" || name == "Cookie" || name == "Origin" || name == "Referer" || strings.HasPrefix(name, "Sec-Fetch-") {
+					r.Out.Header.Del(name)
+				}
 			}
 			r.Out.Header.Set(ForwardedHeader, own)
+		},
+		// This server answers for the pages that may read it.
+		ModifyResponse: func(res *http.Response) error {
+			for name := range res.Header {
+				if strings.HasPrefix(name, "Access-Control-") {
+					res.Header.Del(name)
+				}
+			}
+			return nil
 		},
 		ErrorHandler: o.failed,
 		ErrorLog:     log.New(io.Discard, "", 0),
@@ -95,10 +111,13 @@ func (o *otherRegion) close() {
 	}
 }
 
-// failed answers a request that the region did not answer.
+// failed answers a request that the region did not answer. It answers after the context ended, too:
+// without an answer net/http sends a status of success.
 func (o *otherRegion) failed(w http.ResponseWriter, r *http.Request, err error) {
-	if r.Context().Err() != nil {
-		return // the client has gone
+	// This server ended the request, for example because the client's proof counts no more.
+	if cause := new(connect.Error); errors.As(context.Cause(r.Context()), &cause) {
+		refusal.Write(w, r, cause)
+		return
 	}
 	reason, text := refusal.OutcomeUnknown, "the answer of region %s to a write is lost: read the record"
 	// Without a connection nothing was sent.

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509/pkix"
 	"errors"
@@ -36,6 +37,11 @@ type answered struct {
 // forwarded sends a write to region eu, and returns the answer of this server.
 func forwarded(t *testing.T, eu config.Region, header http.Header) answered {
 	t.Helper()
+	return forwardedIn(t.Context(), t, eu, header)
+}
+
+func forwardedIn(ctx context.Context, t *testing.T, eu config.Region, header http.Header) answered {
+	t.Helper()
 	eu.Name = "eu"
 	o, err := newOtherRegion(eu, "us", regionPing, zap.NewNop())
 	if err != nil {
@@ -43,7 +49,7 @@ func forwarded(t *testing.T, eu config.Region, header http.Header) answered {
 	}
 	defer o.close()
 	c := &regionCopies{cfg: config.Regions{Name: "us", Forward: true}, others: map[string]*otherRegion{"eu": o}}
-	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/s.v1.S/Update?x=1", strings.NewReader("the body was read"))
+	req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/s.v1.S/Update?x=1", strings.NewReader("the body was read"))
 	req.Header = header
 	w := httptest.NewRecorder()
 	sent := c.forwarder()(w, req, []byte("body"), "eu")
@@ -67,6 +73,7 @@ func TestForwardOverTLS(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		seen <- r
 		w.Header().Set("Trailer", "Grpc-Status")
+		w.Header().Set("Access-Control-Allow-Origin", "https://other.example")
 		_, _ = w.Write(append([]byte("answer to "), body...))
 		w.Header().Set("Grpc-Status", "7")
 	}))
@@ -76,11 +83,20 @@ func TestForwardOverTLS(t *testing.T) {
 	defer srv.Close()
 	cert, key := ca.Files(t, dir, "us", accesstest.Leaf{Subject: pkix.Name{CommonName: "us"}})
 	region := config.Region{Endpoint: srv.URL, CAFile: ca.File(t, dir+"/ca.pem"), CertFile: cert, KeyFile: key}
-	res := forwarded(t, region, http.Header{"Authorization": {"Bearer secret"}, "Cookie": {"secret"}, "Content-Type": {"application/json"}})
+	res := forwarded(t, region, http.Header{"Authorization": {"Bearer secret"}, "Cookie": {"secret"}, "Content-Type": {"application/json"},
+		"Origin": {"https://page.example"}, "Referer": {"https://page.example/a"}, "Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"cors"}})
 	if !res.sent || res.body != "answer to body" || res.trailer.Get("Grpc-Status") != "7" {
 		t.Fatalf("answered %+v", res)
 	}
+	if len(res.header["Access-Control-Allow-Origin"]) != 0 {
+		t.Errorf("the region decides which pages read an answer of this one: %v", res.header)
+	}
 	r := <-seen
+	for name := range r.Header {
+		if name == "Origin" || name == "Referer" || strings.HasPrefix(name, "Sec-Fetch-") {
+			t.Errorf("the region sees %s, which a browser said to this one", name)
+		}
+	}
 	if r.ProtoMajor != 2 || r.TLS.PeerCertificates[0].Subject.CommonName != "us" || r.URL.String() != "/s.v1.S/Update?x=1" {
 		t.Errorf("the region sees %s of %v over %s", r.URL, r.TLS.PeerCertificates[0].Subject, r.Proto)
 	}
@@ -103,6 +119,13 @@ func TestForwardOverTLS(t *testing.T) {
 // reasonOf returns the reason of a refusal in the JSON of Connect.
 func reasonOf(t *testing.T, res answered) refusal.Reason {
 	t.Helper()
+	reason, _ := refusal.Of(errorOf(t, res))
+	return reason
+}
+
+// errorOf returns what a client of Connect makes of an answer.
+func errorOf(t *testing.T, res answered) error {
+	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", res.header.Get("Content-Type"))
 		w.WriteHeader(res.status)
@@ -111,8 +134,7 @@ func reasonOf(t *testing.T, res answered) refusal.Reason {
 	defer srv.Close()
 	client := connect.NewClient[emptypb.Empty, emptypb.Empty](srv.Client(), srv.URL, connect.WithProtoJSON())
 	_, err := client.CallUnary(t.Context(), connect.NewRequest(&emptypb.Empty{}))
-	reason, _ := refusal.Of(err)
-	return reason
+	return err
 }
 
 // TestForwardFails: nothing was sent without a connection; after that nobody knows.
@@ -142,6 +164,41 @@ func TestForwardFails(t *testing.T) {
 	<-broken
 	if res := forwarded(t, config.Region{Endpoint: "http://" + accesstest.ClosedPort(t)}, http.Header{}); reasonOf(t, res) != refusal.RegionUnavailable {
 		t.Errorf("no connection: %+v", res)
+	}
+}
+
+// TestForwardEnded: a request that ends while its owner works has an answer, and not an empty success.
+func TestForwardEnded(t *testing.T) {
+	t.Parallel()
+	arrived := make(chan struct{}, 1)
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		arrived <- struct{}{}
+		<-r.Context().Done()
+	}))
+	srv.Config.Protocols = new(http.Protocols)
+	srv.Config.Protocols.SetUnencryptedHTTP2(true)
+	srv.Start()
+	defer srv.Close()
+	for _, c := range []struct {
+		name  string
+		cause error
+		code  connect.Code
+	}{
+		{"the proof is revoked", connect.NewError(connect.CodeUnauthenticated, errors.New("revoked")), connect.CodeUnauthenticated},
+		{"another cause", errors.New("the server ends"), connect.CodeUnavailable},
+		{"the client has gone", nil, connect.CodeUnavailable},
+	} {
+		ctx, end := context.WithCancelCause(t.Context())
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
+			<-arrived
+			end(c.cause)
+		})
+		res := forwardedIn(ctx, t, config.Region{Endpoint: srv.URL}, http.Header{})
+		waiting.Wait()
+		if code := connect.CodeOf(errorOf(t, res)); res.status == http.StatusOK || code != c.code {
+			t.Errorf("%s: answered %+v, want %s", c.name, res, c.code)
+		}
 	}
 }
 

@@ -300,3 +300,28 @@ func TestOwnerInName(t *testing.T) {
 		t.Errorf("refused for %v", meta)
 	}
 }
+
+// TestOnlyTheOwnersCopy: with the region in the name, no other region's copy is shown under it, or blocks
+// it.
+func TestOnlyTheOwnersCopy(t *testing.T) {
+	t.Parallel()
+	data := sampletest.New(t, "books", region.CopiesKind("books"))
+	s := region.Over(data, "us", []string{"eu", "asia"}, map[string]region.Kind{"books": {Collection: "regions"}})
+	const mine, theirs = "regions/us/books/b", "regions/asia/books/b"
+	put(t, data, mine, "eu")
+	put(t, data, theirs, "eu")
+	put(t, data, theirs, "asia")
+	rec, err := s.Get(t.Context(), "books", theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := titles(t, []record.Record{rec}); got[0] != theirs+" of asia" {
+		t.Errorf("shown %v", got)
+	}
+	if _, err := s.Get(t.Context(), "books", mine); !errors.Is(err, record.ErrNotFound) {
+		t.Errorf("a copy of eu is shown as a record of us: %v", err)
+	}
+	if err := s.Write(t.Context(), []record.Mutation{{Kind: "books", Key: record.StringKey(mine), Doc: raw(t, book(mine, "us")), Absent: true}}); err != nil {
+		t.Errorf("a copy of eu blocks a name of us: %v", err)
+	}
+}

@@ -78,14 +78,18 @@ func (s *Store) Select(ctx context.Context, sels []record.Selector, asList bool)
 	return s.shownOf(ctx, recs)
 }
 
-// copiesOf returns the selectors of the copies of all regions.
+// copiesOf returns the selectors of the copies of all regions that can own a record.
 func (s *Store) copiesOf(sels []record.Selector, of func(kind string) bool) (all []record.Selector) {
 	for _, sel := range sels {
 		name, ok := sel.Key.Name()
 		if !ok || !of(sel.Kind) {
 			continue
 		}
+		kind := s.kinds[sel.Kind]
 		for _, region := range s.others {
+			if kind.Collection != "" && !sel.Prefix && kind.OwnerOf(name, nil) != region {
+				continue // its name belongs to another region
+			}
 			all = append(all, record.Selector{Kind: CopiesKind(sel.Kind), Key: record.StringKey(CopyKey(region, name)), Prefix: sel.Prefix})
 		}
 	}

@@ -49,6 +49,10 @@ func (w *walk) apply(ctx context.Context, batch []Event) error {
 	for _, ev := range batch {
 		switch ev.Type {
 		case vrunner.EventPut:
+			if err := w.f.refusal(ev); err != nil {
+				w.f.leave(ev.Name, err)
+				ev.Doc = nil // an old copy of it goes
+			}
 			if w.level || ev.Name <= w.last {
 				set(ev.Name, ev.Doc)
 				continue
@@ -74,6 +78,7 @@ func (w *walk) apply(ctx context.Context, batch []Event) error {
 				set(ev.Name, ev.Doc)
 			}
 		case vrunner.EventDelete:
+			w.f.settle(ev.Name)
 			set(ev.Name, nil)
 		case vrunner.EventLevel:
 			for more := !w.level; more; {
@@ -122,18 +127,18 @@ func (w *walk) next(ctx context.Context) (rec record.Record, ok bool, err error)
 }
 
 // pass walks over the copies up to a name. It returns the names in between, which the owner does not
-// have, and whether the copy of name equals doc. more reports that it stopped before, after batchMost
-// names.
+// have, and whether the copy of name equals doc; nil equals no copy. more reports that it stopped
+// before, after batchMost names.
 func (w *walk) pass(ctx context.Context, name string, doc bson.Raw) (same bool, gone []string, more bool, err error) {
 	for len(gone) < batchMost {
 		rec, ok, err := w.next(ctx)
 		if err != nil || !ok {
-			return false, gone, false, err
+			return doc == nil, gone, false, err
 		}
 		key, _ := rec.Key.Name()
 		_, have, _ := region.OfCopy(key)
 		if have > name {
-			return false, gone, false, nil
+			return doc == nil, gone, false, nil
 		}
 		w.page = w.page[1:]
 		if have < name {
@@ -170,6 +175,7 @@ func (f *Follower) write(ctx context.Context, order []string, puts map[string]bs
 		doc := puts[name]
 		key := region.CopyKey(f.cfg.Region, name)
 		if doc != nil {
+			f.settle(name)
 			var err error
 			if doc, err = region.WithID(doc, key); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
@@ -275,7 +281,7 @@ const bothMost = 1000
 // noteBoth counts the names that this region owns as well. Such a name was created in two regions at
 // once, or is about to move. Reads show the owned record.
 func (f *Follower) noteBoth(ctx context.Context, order []string, puts map[string]bson.Raw) error {
-	if !f.cfg.Field {
+	if f.cfg.Decl.Field == "" {
 		return nil // the name has the region, so there are none
 	}
 	owned, err := f.cfg.Space.Names(ctx, f.cfg.Kind, order)

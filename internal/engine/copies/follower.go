@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/resource/region"
 	"dbcontroller.dev/vrunner"
 )
 
@@ -52,9 +53,8 @@ type Config struct {
 	Region string // that owns them
 	Source Source
 	Space  Space
-	// Field is true if the owner is a field, so that two regions could create one name.
-	Field bool
-	Log   *slog.Logger
+	Decl   region.Kind // says where the records have their region
+	Log    *slog.Logger
 }
 
 // Report is the state of the copies of one kind and region.
@@ -65,6 +65,8 @@ type Report struct {
 	Away    time.Time
 	Problem string // the reason why they do not follow; empty: none
 	Both    int    // names that are owned here as well, at most bothMost
+	Left    int    // records of the owner that are not copied, at most leftMost
+	Example string // one of them with the reason
 }
 
 // Follower makes the copies of one kind of one region. Run it in one process at a time.
@@ -76,11 +78,12 @@ type Follower struct {
 	mu     sync.Mutex
 	report Report
 	both   map[string]bool
+	left   map[string]string // reasons, by the names of records that are not copied
 }
 
 // New returns a follower.
 func New(cfg Config) *Follower {
-	return &Follower{cfg: cfg, both: map[string]bool{}, report: Report{Away: time.Now()}}
+	return &Follower{cfg: cfg, both: map[string]bool{}, left: map[string]string{}, report: Report{Away: time.Now()}}
 }
 
 // Report returns the present state.
@@ -88,7 +91,7 @@ func (f *Follower) Report() Report {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := f.report
-	r.Both = len(f.both)
+	r.Both, r.Left, r.Example = len(f.both), len(f.left), f.example()
 	return r
 }
 
@@ -147,6 +150,7 @@ func (f *Follower) follow(ctx context.Context, taken *bool) error {
 	if err != nil {
 		return err
 	}
+	f.settleAll()
 	events := make(chan Event, batchMost)
 	ended := make(chan error, 1)
 	var reader sync.WaitGroup

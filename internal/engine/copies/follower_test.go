@@ -171,7 +171,11 @@ func (s *space) copied(t testing.TB, of string) map[string]string {
 }
 
 func follow(o copies.Source, s *space) *copies.Follower {
-	return copies.New(copies.Config{Kind: "books", Region: "eu", Source: o, Space: s, Field: true, Log: slog.New(slog.DiscardHandler)})
+	return followKind(o, s, region.Kind{Field: "home"})
+}
+
+func followKind(o copies.Source, s *space, decl region.Kind) *copies.Follower {
+	return copies.New(copies.Config{Kind: "books", Region: "eu", Source: o, Space: s, Decl: decl, Log: slog.New(slog.DiscardHandler)})
 }
 
 // TestConverges: under random changes, cuts, failed writes and restarts the copies end at the state of

@@ -177,7 +177,7 @@ func (v *copiedVersion) start(ctx context.Context, c *regionCopies) (stop func()
 		for _, o := range c.cfg.Others {
 			source := copies.NewOwner(c.others[o.Name].client, o.Endpoint, k.Method, k.Read)
 			all = append(all, follower{kind, o.Name, copies.New(copies.Config{Kind: kind, Region: o.Name, Source: source, Space: v.space,
-				Field: k.Field != "", Log: zaplog.New(c.log.With(zap.String("version", v.version)))})})
+				Decl: k.Kind, Log: zaplog.New(c.log.With(zap.String("version", v.version)))})})
 		}
 	}
 	v.set(all)
@@ -217,7 +217,7 @@ func (v *copiedVersion) reports() (all []upgradestate.Copies) {
 		if !r.Known {
 			continue // it is about to know
 		}
-		one := upgradestate.Copies{Version: v.version, Kind: f.kind, Region: f.region, Whole: r.Whole, Problem: problem(r.Problem), Both: r.Both}
+		one := upgradestate.Copies{Version: v.version, Kind: f.kind, Region: f.region, Whole: r.Whole, Problem: problem(problems(r)), Both: r.Both}
 		if !r.Away.IsZero() {
 			one.Away = r.Away.UTC().Format(time.RFC3339)
 		}
@@ -231,6 +231,18 @@ func (v *copiedVersion) incomplete() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return slices.ContainsFunc(v.followers, func(f follower) bool { return !f.Report().Whole })
+}
+
+// problems describes why copies do not follow, and those that are missing.
+func problems(r copies.Report) string {
+	if r.Left == 0 {
+		return r.Problem
+	}
+	text := fmt.Sprintf("NOT COPIED: %d, such as %s", r.Left, r.Example)
+	if r.Problem != "" {
+		text += "; " + r.Problem
+	}
+	return text
 }
 
 // problem bounds a text of another process for the announcement.

@@ -28,8 +28,11 @@ type walk struct {
 	done  bool   // there are no copies behind page
 }
 
-// pageMost is the most copies that are read at a time.
-const pageMost = 50
+// pageMost and pageBytes bound the copies that are read at a time.
+const (
+	pageMost  = 50
+	pageBytes = 4 << 20
+)
 
 // apply writes a batch of events. Of several changes of one name only the last one counts.
 func (w *walk) apply(ctx context.Context, batch []Event) error {
@@ -112,10 +115,11 @@ func (w *walk) apply(ctx context.Context, batch []Event) error {
 func (w *walk) next(ctx context.Context) (rec record.Record, ok bool, err error) {
 	if len(w.page) == 0 && !w.done {
 		prefix := region.CopyKey(w.f.cfg.Region, "")
-		if w.page, err = w.f.cfg.Space.List(ctx, region.CopiesKind(w.f.cfg.Kind), prefix, w.after, pageMost); err != nil {
+		var more bool
+		if w.page, more, err = w.f.cfg.Space.ListBounded(ctx, region.CopiesKind(w.f.cfg.Kind), prefix, w.after, pageMost, pageBytes); err != nil {
 			return rec, false, err
 		}
-		w.done = len(w.page) < pageMost
+		w.done = !more
 		if len(w.page) > 0 {
 			w.after, _ = w.page[len(w.page)-1].Key.Name()
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/semaphore"
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/resource/region"
@@ -41,8 +42,9 @@ type Space interface {
 	Get(ctx context.Context, kind, key string) (record.Record, error)
 	// Names returns those of these names of a kind that have a record.
 	Names(ctx context.Context, kind string, of []string) ([]string, error)
-	// List returns records in name order.
-	List(ctx context.Context, kind, prefix, after string, limit int) ([]record.Record, error)
+	// ListBounded returns records in name order, up to the one that reaches a number of bytes. more
+	// reports that others can follow.
+	ListBounded(ctx context.Context, kind, prefix, after string, limit, bytes int) (recs []record.Record, more bool, err error)
 	// Write makes all mutations or none.
 	Write(ctx context.Context, ms []record.Mutation) error
 }
@@ -153,20 +155,25 @@ func (f *Follower) follow(ctx context.Context, taken *bool) error {
 	f.settleAll()
 	events := make(chan Event, batchMost)
 	ended := make(chan error, 1)
+	// Bytes of the events that wait and of those that are written. Without a limit a slow database
+	// would let a batch of large records fill the memory.
+	held := semaphore.NewWeighted(heldMost)
 	var reader sync.WaitGroup
 	reader.Go(func() {
+		defer close(events)
 		for {
 			ev, err := stream.Next(ctx)
+			if err == nil {
+				err = held.Acquire(ctx, ev.held())
+			}
 			if err != nil {
 				ended <- err
-				close(events)
 				return
 			}
 			select {
 			case events <- ev:
 			case <-ctx.Done():
 				ended <- ctx.Err()
-				close(events)
 				return
 			}
 		}
@@ -181,6 +188,9 @@ func (f *Follower) follow(ctx context.Context, taken *bool) error {
 	for {
 		batch, open := take(events, beat.C)
 		err := w.apply(ctx, batch)
+		for _, ev := range batch {
+			held.Release(ev.held())
+		}
 		if err == nil && len(batch) == 0 && open {
 			err = f.underTerm(ctx, nil)
 		}
@@ -199,6 +209,12 @@ const beatEvery = 10 * time.Second
 
 // batchMost is the most events of one write.
 const batchMost = 100
+
+// heldMost is the most bytes of events that a follower holds, besides the one that it reads.
+const heldMost = 4 << 20
+
+// held returns the share of an event in heldMost. A larger one has all of it.
+func (ev Event) held() int64 { return min(int64(len(ev.Name)+len(ev.Doc)), heldMost) }
 
 // take waits for an event and returns it with those that are there already, or returns nothing at a
 // beat. open is false after the last one.

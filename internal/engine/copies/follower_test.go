@@ -119,6 +119,7 @@ type space struct {
 	writes int
 	// takes is the most mutations of one write; most is the most that one write or read of names had.
 	takes, most int
+	page        int // most records of a list
 }
 
 func newSpace(t testing.TB) *space {
@@ -135,6 +136,14 @@ func (s *space) Names(ctx context.Context, kind string, of []string) (names []st
 		}
 	}
 	return names, nil
+}
+
+func (s *space) ListBounded(ctx context.Context, kind, prefix, after string, limit, bytes int) ([]record.Record, bool, error) {
+	recs, more, err := s.Store.ListBounded(ctx, kind, prefix, after, limit, bytes)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.page = max(s.page, len(recs))
+	return recs, more, err
 }
 
 func (s *space) Write(ctx context.Context, ms []record.Mutation) error {

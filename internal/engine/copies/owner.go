@@ -28,11 +28,15 @@ type Owner struct {
 
 var _ Source = (*Owner)(nil)
 
+// messageMost is the maximum size of one message of an owner. The largest document of a database has
+// 16 MiB, and the message of a record is hardly larger than its document.
+const messageMost = 17 << 20
+
 // NewOwner returns the source for the watch m at a base URL. read is region.Table.Watched. client must
 // find out by itself that a connection is dead, or an idle stream over it never ends.
 func NewOwner(client *http.Client, base string, m protoreflect.MethodDescriptor, read func(proto.Message) (vrunner.Event, record.Record, error)) *Owner {
 	return &Owner{
-		client: connect.NewClient[envelope, envelope](client, base+apiversion.Procedure(m), dynproto.Codec(), connect.WithSchema(m), connect.WithResponseInitializer(func(_ connect.Spec, msg any) error {
+		client: connect.NewClient[envelope, envelope](client, base+apiversion.Procedure(m), dynproto.Codec(), connect.WithSchema(m), connect.WithReadMaxBytes(messageMost), connect.WithResponseInitializer(func(_ connect.Spec, msg any) error {
 			e, ok := msg.(*envelope)
 			if !ok {
 				return errors.New("the message is no envelope")

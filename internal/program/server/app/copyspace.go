@@ -49,13 +49,14 @@ func (s *copySpace) Names(ctx context.Context, kind string, of []string) (names 
 	return names, err
 }
 
-// List returns records in name order.
-func (s *copySpace) List(ctx context.Context, kind, prefix, after string, limit int) (recs []record.Record, err error) {
+// ListBounded returns records in name order, up to the one that reaches a number of bytes.
+func (s *copySpace) ListBounded(ctx context.Context, kind, prefix, after string, limit, bytes int) (recs []record.Record, more bool, err error) {
 	err = s.use(ctx, []string{kind}, func(toks record.Tokens) (err error) {
-		recs, err = s.client.List(ctx, record.ListRequest{Token: toks[kind], Prefix: prefix, After: after, Limit: limit})
+		more = false // each attempt has its own answer
+		recs, err = s.client.List(ctx, record.ListRequest{Token: toks[kind], Prefix: prefix, After: after, Limit: limit, Bytes: bytes, Cut: &more})
 		return err
 	})
-	return recs, err
+	return recs, more || len(recs) == limit, err
 }
 
 // Write makes all mutations or none. It waits while a switch is under way, so that copies never hold

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -150,7 +149,7 @@ func (w *walk) pass(ctx context.Context, name string, doc bson.Raw) (same bool, 
 			continue
 		}
 		copied, err := region.WithID(doc, key)
-		return err == nil && rec.Err == nil && bytes.Equal(copied, rec.Doc), gone, false, err
+		return err == nil && rec.Err == nil && bytes.Equal(copied, rec.Doc), gone, false, nil
 	}
 	return false, gone, true, nil
 }
@@ -182,7 +181,8 @@ func (f *Follower) write(ctx context.Context, order []string, puts map[string]bs
 			f.settle(name)
 			var err error
 			if doc, err = region.WithID(doc, key); err != nil {
-				return fmt.Errorf("%s: %w", name, err)
+				f.leave(name, err)
+				doc = nil
 			}
 		}
 		if len(ms) == batchMost || size > 0 && size+len(doc) > most {
@@ -202,11 +202,21 @@ func (f *Follower) write(ctx context.Context, order []string, puts map[string]bs
 	return f.noteBoth(ctx, order, puts)
 }
 
-// inParts writes copies in as few writes as the database takes.
+// inParts writes copies in as few writes as the database takes. A record that the database refuses
+// alone has no copy.
 func (f *Follower) inParts(ctx context.Context, ms []record.Mutation) error {
 	err := f.underTerm(ctx, ms)
-	if !errors.Is(err, record.ErrOversize) || len(ms) == 1 {
+	switch {
+	case !errors.Is(err, record.ErrRefused): // record.ErrOversize is one
 		return err
+	case len(ms) == 1 && ms[0].Doc == nil:
+		return err
+	case len(ms) == 1:
+		key, _ := ms[0].Key.Name()
+		_, name, _ := region.OfCopy(key)
+		f.leave(name, err)
+		// The old copy would show a state that passed.
+		return f.underTerm(ctx, []record.Mutation{{Kind: ms[0].Kind, Key: ms[0].Key}})
 	}
 	if err := f.inParts(ctx, ms[:len(ms)/2]); err != nil {
 		return err

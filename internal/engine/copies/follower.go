@@ -17,11 +17,13 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// Event is one event of an owner's watch. Doc is set for vrunner.EventPut.
+// Event is one event of an owner's watch. Doc is set for vrunner.EventPut, or else Refused, the reason
+// why the record cannot be a copy.
 type Event struct {
-	Type vrunner.EventType
-	Name string
-	Doc  bson.Raw
+	Type    vrunner.EventType
+	Name    string
+	Doc     bson.Raw
+	Refused error
 }
 
 // Source is the API of the region that owns the records.

@@ -47,6 +47,15 @@ func event(name, title, home string) copies.Event {
 	return copies.Event{Type: vrunner.EventPut, Name: name, Doc: doc}
 }
 
+// event returns a put, as a Source reads it.
+func (o *owner) event(name, title string) copies.Event {
+	ev := event(name, title, "eu")
+	if title == "unreadable" {
+		ev.Doc, ev.Refused = nil, errors.New("no record of this kind")
+	}
+	return ev
+}
+
 func (o *owner) Watch(context.Context) (copies.Stream, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -55,7 +64,7 @@ func (o *owner) Watch(context.Context) (copies.Stream, error) {
 	}
 	s := &stream{o, make(chan copies.Event, 10_000), make(chan struct{})}
 	for _, name := range slices.Sorted(maps.Keys(o.records)) {
-		s.events <- event(name, o.records[name], "eu")
+		s.events <- o.event(name, o.records[name])
 	}
 	s.events <- copies.Event{Type: vrunner.EventLevel}
 	o.streams[s] = true
@@ -66,7 +75,7 @@ func (o *owner) Watch(context.Context) (copies.Stream, error) {
 func (o *owner) set(name, title string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	ev := event(name, title, "eu")
+	ev := o.event(name, title)
 	if o.records[name] = title; title == "" {
 		delete(o.records, name)
 		ev = copies.Event{Type: vrunner.EventDelete, Name: name}
@@ -152,6 +161,15 @@ func (s *space) Write(ctx context.Context, ms []record.Mutation) error {
 	s.writes += len(ms)
 	s.most = max(s.most, len(ms))
 	s.mu.Unlock()
+	// A large title is a document that the database does not take, a title "no" one that it refuses.
+	for _, m := range ms {
+		switch title, _ := m.Doc.Lookup("title").StringValueOK(); {
+		case len(title) > 2<<20:
+			return record.ErrOversize
+		case title == "no":
+			return record.Refuse(errors.New("no such titles"))
+		}
+	}
 	if len(ms) > s.takes { // as an etcd with few operations in a transaction
 		return record.ErrOversize
 	}

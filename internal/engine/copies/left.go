@@ -13,6 +13,9 @@ const leftMost = 1000
 
 // refusal returns the reason why the record of an event is not copied, or nil.
 func (f *Follower) refusal(ev Event) error {
+	if ev.Refused != nil {
+		return ev.Refused
+	}
 	// A region could show, hide and block records under the name of another one.
 	if f.cfg.Decl.Collection != "" {
 		if owner := f.cfg.Decl.OwnerOf(ev.Name, nil); owner != f.cfg.Region {

@@ -84,10 +84,9 @@ func (s *ownerStream) Next(context.Context) (Event, error) {
 	}
 	ev, rec, err := s.read(s.Msg().Message)
 	if err != nil {
-		// Without this record the copies would not be whole, so nothing after it may count either.
-		return Event{}, fmt.Errorf("a record of the owner cannot be stored: %w", err)
+		err = fmt.Errorf("it cannot be stored here: %w", err)
 	}
-	return Event{Type: ev.Type, Name: ev.Name, Doc: rec.Doc}, nil
+	return Event{Type: ev.Type, Name: ev.Name, Doc: rec.Doc, Refused: err}, nil
 }
 
 // Close ends the stream. Its error says only that it had not ended before.

@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"log/slog"
-	"slices"
-	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -36,7 +33,7 @@ const (
 // apply writes a batch of events. Of several changes of one name only the last one counts.
 func (w *walk) apply(ctx context.Context, batch []Event) error {
 	puts := map[string]bson.Raw{} // by name; nil deletes
-	var order []string
+	var order, equal []string
 	set := func(name string, doc bson.Raw) {
 		if _, there := puts[name]; !there {
 			order = append(order, name)
@@ -45,7 +42,10 @@ func (w *walk) apply(ctx context.Context, batch []Event) error {
 	}
 	flush := func() error {
 		err := w.f.write(ctx, order, puts)
-		order, puts = nil, map[string]bson.Raw{}
+		if err == nil {
+			err = w.f.noteBoth(ctx, order, puts, equal)
+		}
+		order, equal, puts = nil, nil, map[string]bson.Raw{}
 		return err
 	}
 	for _, ev := range batch {
@@ -76,8 +76,11 @@ func (w *walk) apply(ctx context.Context, batch []Event) error {
 					}
 				}
 			}
-			if w.last = ev.Name; !same {
+			switch w.last = ev.Name; {
+			case !same:
 				set(ev.Name, ev.Doc)
+			case ev.Doc != nil:
+				equal = append(equal, ev.Name)
 			}
 		case vrunner.EventDelete:
 			w.f.settle(ev.Name)
@@ -194,12 +197,10 @@ func (f *Follower) write(ctx context.Context, order []string, puts map[string]bs
 		ms = append(ms, record.Mutation{Kind: region.CopiesKind(f.cfg.Kind), Key: record.StringKey(key), Doc: doc})
 		size += len(doc)
 	}
-	if len(ms) > 0 {
-		if err := f.inParts(ctx, ms); err != nil {
-			return err
-		}
+	if len(ms) == 0 {
+		return nil
 	}
-	return f.noteBoth(ctx, order, puts)
+	return f.inParts(ctx, ms)
 }
 
 // inParts writes copies in as few writes as the database takes. A record that the database refuses
@@ -287,33 +288,4 @@ func (f *Follower) underTerm(ctx context.Context, ms []record.Mutation) error {
 		return ErrOutdated
 	}
 	return err
-}
-
-// bothMost bounds the names that a report counts.
-const bothMost = 1000
-
-// noteBoth counts the names that this region owns as well. Such a name was created in two regions at
-// once, or is about to move. Reads show the owned record.
-func (f *Follower) noteBoth(ctx context.Context, order []string, puts map[string]bson.Raw) error {
-	if f.cfg.Decl.Field == "" {
-		return nil // the name has the region, so there are none
-	}
-	owned, err := f.cfg.Space.Names(ctx, f.cfg.Kind, order)
-	if err != nil {
-		return err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, name := range order {
-		// A name that is here only, or there only, is fine.
-		if puts[name] == nil || !slices.Contains(owned, name) {
-			delete(f.both, name)
-			continue
-		}
-		if !f.both[name] && len(f.both) < bothMost {
-			f.both[name] = true
-			f.cfg.Log.Error("a record is owned here and in another region", slog.String("kind", f.cfg.Kind), slog.String("region", f.cfg.Region), slog.String("record", strings.ToValidUTF8(name, "?")))
-		}
-	}
-	return nil
 }

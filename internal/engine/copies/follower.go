@@ -194,7 +194,9 @@ func (f *Follower) follow(ctx context.Context, taken *bool) error {
 			held.Release(ev.held())
 		}
 		if err == nil && len(batch) == 0 && open {
-			err = f.underTerm(ctx, nil)
+			if err = f.underTerm(ctx, nil); err == nil {
+				err = f.recheckBoth(ctx)
+			}
 		}
 		if err != nil {
 			return err

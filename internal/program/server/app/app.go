@@ -244,7 +244,12 @@ func (a *App) run(ctx context.Context, store coord.Store, warnings []string, ser
 		*deployment.Presence
 	}{deployments, presence}, a.reached(set, deployments, search), a.service.starting(a.start), vrunner.Config{ID: a.opts.ID, Lead: a.lead(store, deployments),
 		Usage: a.usage.Totals, Keys: set.KeysHere, Prepares: prepares, Copies: copies.reporter(), Forward: copies.forwarder(), Warnings: func() []string { return warnings }}, zaplog.New(a.log))
-	isReady := func() error { return ready(runner, deployments, set) }
+	isReady := func() error {
+		if err := ready(runner, deployments, set); err != nil {
+			return err
+		}
+		return copies.ready(ctx, runner.State().Active)
+	}
 	a.runner.Store(runner)
 	a.ready.Store(&isReady)
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -76,6 +77,7 @@ type copiedVersion struct {
 	version string
 	kinds   map[string]Copied
 	space   *copySpace
+	placed  atomic.Bool // the namespace was seen with all collections
 
 	mu        sync.Mutex
 	followers []follower // of this process; empty if another one leads
@@ -166,6 +168,40 @@ func (v *copiedVersion) collections() []string {
 		all = append(all, region.CopiesKind(kind))
 	}
 	return all
+}
+
+// ready returns an error if the namespace of a version has no collections for copies: all reads of the
+// copied kinds would fail.
+func (c *regionCopies) ready(ctx context.Context, version string) error {
+	if c == nil || c.versions[version] == nil || c.versions[version].placed.Load() {
+		return nil
+	}
+	v := c.versions[version]
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	d, err := c.deployments.Get(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // without etcd the server goes on with what it knows
+	}
+	if kind := unplaced(d, version, v.collections()); kind != "" {
+		return fmt.Errorf("the namespace of %s has no collection %s for copies of other regions: update the controllers first, and not during an upgrade", version, kind)
+	}
+	v.placed.Store(true)
+	return nil
+}
+
+// unplaced returns the first of these kinds that a namespace does not have, or "".
+func unplaced(d upgradestate.Deployment, version string, kinds []string) string {
+	ns, ok := d.Namespace(version)
+	if !ok || len(ns.Kinds) == 0 {
+		return "" // it is about to be created
+	}
+	for _, kind := range kinds {
+		if _, ok := ns.Kind(kind); !ok {
+			return kind
+		}
+	}
+	return ""
 }
 
 // start follows all kinds of all regions until stop.

@@ -20,6 +20,8 @@ import (
 
 	"dbcontroller.dev/config"
 	"dbcontroller.dev/internal/access/accesstest"
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/coord/memcoord"
 	"dbcontroller.dev/internal/engine/copies"
 	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/upgradestate"
@@ -305,6 +307,51 @@ func TestCopiesAreWaitedFor(t *testing.T) {
 	}
 	if reports := c.reporter()(); len(reports) != 0 {
 		t.Errorf("reported %+v before anything is known", reports)
+	}
+}
+
+// TestServersWaitForCollections: a server is not ready while controllers without the declaration have made
+// no collections for copies. A server that was ready stays so without etcd.
+func TestServersWaitForCollections(t *testing.T) {
+	t.Parallel()
+	store := memcoord.New()
+	deployments := deployment.New(store, "services/s/deployments/d", deployment.Config{})
+	if _, err := deployments.Create(t.Context(), "v1", 1); err != nil {
+		t.Fatal(err)
+	}
+	v := &copiedVersion{version: "v1", kinds: map[string]Copied{"books": {}}}
+	c := &regionCopies{deployments: deployments, versions: map[string]*copiedVersion{"v1": v}}
+	var none *regionCopies
+	if err := none.ready(t.Context(), "v1"); err != nil {
+		t.Error(err)
+	}
+	ns := upgradestate.Namespace{Version: "v1", Location: "mongodb:shop"}
+	add := func(kinds ...string) {
+		t.Helper()
+		for _, kind := range kinds {
+			ns.Kinds = append(ns.Kinds, upgradestate.Kind{Kind: kind, Physical: kind + ".n1", NextSeq: 2, Fence: "uuid"})
+		}
+		if _, err := deployments.Apply(t.Context(), upgradestate.AnnounceNamespace{Namespace: ns}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("books")
+	if err := c.ready(t.Context(), "v1"); err == nil || !strings.Contains(err.Error(), "v1 has no collection copies_state") || !strings.Contains(err.Error(), "controllers first") {
+		t.Errorf("without collections it is ready with %v", err)
+	}
+	if err := c.ready(t.Context(), "v2"); err != nil {
+		t.Errorf("a version without copies: %v", err)
+	}
+	add("books_copies", "copies_state")
+	for range 2 {
+		if err := c.ready(t.Context(), "v1"); err != nil {
+			t.Error(err)
+		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if err := c.ready(ended, "v1"); err != nil {
+			t.Errorf("without etcd: %v", err)
+		}
 	}
 }
 

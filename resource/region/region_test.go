@@ -218,6 +218,7 @@ func TestWrites(t *testing.T) {
 		"delete a copy in any case":   {ms: []record.Mutation{{Key: key("theirs")}}, owner: "eu"},
 		"delete nothing":              {ms: []record.Mutation{{Key: key("none"), Exists: true}}, want: record.ErrNotFound},
 		"two regions":                 {ms: []record.Mutation{{Key: key("mine"), Exists: true}, {Key: key("theirs"), Exists: true}}, owner: "eu"},
+		"create one, delete a copy":   {ms: []record.Mutation{{Key: key("new"), Doc: raw(t, book("new", "us")), Absent: true}, {Key: key("theirs")}}, owner: "eu"},
 		"an owned one hides the copy": {ms: []record.Mutation{{Key: key("both"), Exists: true}}},
 	} {
 		t.Run(name, func(t *testing.T) {

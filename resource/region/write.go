@@ -41,7 +41,7 @@ func (s *Store) Write(ctx context.Context, ms []record.Mutation) error {
 			all = append(all, record.Selector{Kind: m.Kind, Key: m.Key})
 		}
 	}
-	region, _, looked := s.copyOf(ctx, all)
+	region, _, _, looked := s.copyOf(ctx, all)
 	switch {
 	case looked != nil:
 		return looked
@@ -68,7 +68,7 @@ func (s *Store) refuse(ctx context.Context, m record.Mutation) error {
 	}
 	// A document of another region under this name: either a copy, or an attempt to give an owned
 	// record away.
-	region, owned, err := s.copyOf(ctx, []record.Selector{{Kind: m.Kind, Key: m.Key}})
+	region, _, owned, err := s.copyOf(ctx, []record.Selector{{Kind: m.Kind, Key: m.Key}})
 	switch {
 	case err != nil:
 		return err
@@ -85,29 +85,28 @@ func (s *Store) refuse(ctx context.Context, m record.Mutation) error {
 
 // free refuses creations and unconditional writes of names that have a copy.
 func (s *Store) free(ctx context.Context, sels []record.Selector, ms []record.Mutation) error {
-	region, owned, err := s.copyOf(ctx, sels)
-	if err != nil || region == "" || owned {
+	region, of, _, err := s.copyOf(ctx, sels)
+	if err != nil || region == "" {
 		return err
 	}
 	for _, m := range ms {
-		if _, ok := s.kinds[m.Kind]; ok && m.Absent {
-			name, _ := m.Key.Name()
+		if name, _ := m.Key.Name(); m.Absent && of == (id{m.Kind, name}) {
 			return fmt.Errorf("%s %s: %w", m.Kind, name, record.ErrExists)
 		}
 	}
 	return elsewhere(ctx, region)
 }
 
-// copyOf returns the region of the first of these records that is a copy and not owned. owned reports
+// copyOf returns the first of these records that is a copy and not owned, and its region. owned reports
 // that all of those that exist are owned.
-func (s *Store) copyOf(ctx context.Context, sels []record.Selector) (region string, owned bool, err error) {
+func (s *Store) copyOf(ctx context.Context, sels []record.Selector) (region string, of id, owned bool, err error) {
 	if len(sels) == 0 {
-		return "", false, nil
+		return "", id{}, false, nil
 	}
 	all := append(s.copiesOf(sels, func(string) bool { return true }), sels...)
 	recs, err := s.selectData(ctx, all, false)
 	if err != nil {
-		return "", false, err
+		return "", id{}, false, err
 	}
 	mine := map[id]bool{}
 	for _, rec := range recs {
@@ -120,8 +119,8 @@ func (s *Store) copyOf(ctx context.Context, sels []record.Selector) (region stri
 		kind, ok := s.ofCopies(rec.Kind)
 		key, _ := rec.Key.Name()
 		if region, name, named := OfCopy(key); ok && named && !mine[id{kind, name}] {
-			return region, false, nil
+			return region, id{kind, name}, false, nil
 		}
 	}
-	return "", len(mine) > 0, nil
+	return "", id{}, len(mine) > 0, nil
 }

@@ -282,7 +282,8 @@ type Copies struct {
 	Whole bool `json:"whole,omitempty"`
 	// Away is the time since when the copies may be outdated, RFC 3339. Empty: they follow the owner.
 	Away string `json:"away,omitempty"`
-	// Problem is the reason why they do not follow, for people.
+	// Problem is the reason why they do not follow, and the number of records that cannot be copied,
+	// for people.
 	Problem string `json:"problem,omitempty"`
 	// Both counts the names that this region owns as well, up to a limit. Only records that were
 	// created in both regions under one name, or a move that is under way, can have such names.

@@ -18,6 +18,8 @@
 //   - Copies of different regions have different keys, and the collection has no owned records. So no
 //     write of a follower reaches an owned record or another region's copy.
 //   - Copies end at the state of the owner, if that stands still for long enough.
+//   - A record that cannot be a copy has none. The others go on (Report.Left).
+//   - Another region cannot fill the memory: messages, waiting events and pages have limits in bytes.
 //
 // # What this package does not own
 //

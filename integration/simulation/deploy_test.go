@@ -17,6 +17,7 @@ import (
 
 	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/internal/control/controller"
+	"dbcontroller.dev/transform"
 )
 
 // What is in deploy/ for Prometheus and Grafana is compared with what the program exports
@@ -231,7 +232,7 @@ func TestQueriesAreChecked(t *testing.T) {
 // described are the names that a controller says its metrics have.
 func described(t *testing.T) (names []string) {
 	t.Helper()
-	app := controller.New(controller.Settings{Deployment: name}, nil, nil, nil, controller.Options{}, zap.NewNop())
+	app := controller.New(controller.Settings{Deployment: name}, transform.NewRegistry("items"), nil, nil, controller.Options{}, zap.NewNop())
 	ch := make(chan *prometheus.Desc, 1000)
 	app.Metrics().Describe(ch)
 	close(ch)

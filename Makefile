@@ -62,7 +62,6 @@ soak: mongodb bin/withmongodb ## Run simulations with thousands of seeds, and al
 	DBCONTROLLER_SOAK='$(SOAK)' bin/withmongodb -v -- go test -count=1 -timeout 24h ./integration/simulation
 	DBCONTROLLER_SOAK='$(SOAK)' bin/withmongodb -v -- go test -race -count=1 -timeout 24h \
 	  -run '^Test(Elections|RestoredPassive|RestoredServed|ShapeChanges|ShardedApplicationMoved|ShardedCollectionMadeAnew)$$' ./integration
-	DBCONTROLLER_SOAK='$(SOAK)' bin/withmongodb -v -- go test -count=1 -timeout 1h -run '^TestRolloutOfManyDeployments$$' ./integration/fleet
 
 # CI runs a part of it: TestThroughProxy.
 SPEC ?= router replicaset fixed moving

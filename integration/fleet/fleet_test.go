@@ -42,17 +42,10 @@ func TestMain(m *testing.M) {
 const patience = 8 * time.Minute
 
 const (
-	waves   = 4
-	records = 3 // of a deployment
+	deployments = 20
+	perWave     = 5
+	records     = 3 // of a deployment
 )
-
-// perWave is the number of deployments in a wave. make soak has more.
-var perWave = func() int {
-	if os.Getenv("DBCONTROLLER_SOAK") != "" {
-		return 5
-	}
-	return 2
-}()
 
 // fleet is many small deployments with one MongoDB and one etcd.
 type fleet struct {
@@ -174,12 +167,12 @@ func (f *fleet) await(ctx context.Context, all *deployment.Rollouts, what string
 	return last
 }
 
-// TestRolloutOfManyDeployments: deployments in 4 waves, with a real MongoDB and etcd. The process of
+// TestRolloutOfManyDeployments: 20 deployments in 4 waves, with a real MongoDB and etcd. The process of
 // all controllers is killed in the second wave and again while the third goes back. The third fails
 // its gate: its deployments serve v1 again with their records, and the fourth is untouched.
 func TestRolloutOfManyDeployments(t *testing.T) {
 	ctx := t.Context()
-	f := newFleet(t, waves*perWave)
+	f := newFleet(t, deployments)
 	kill := f.host("first")
 	store := f.connect()
 	t.Cleanup(func() { _ = store.Close() })

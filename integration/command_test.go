@@ -146,8 +146,7 @@ func contentOf(ctx context.Context, t *testing.T, c *mongo.Collection) string {
 	return fmt.Sprint(docs)
 }
 
-// unchanged runs something that must leave data and state as they are. Only what tells of progress
-// may differ.
+// unchanged runs do, and fails the test if do changes data or state. Keys of progress may differ.
 func (s *system) unchanged(ctx context.Context, t *testing.T, do func()) {
 	t.Helper()
 	before := s.everything(ctx, t)

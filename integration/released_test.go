@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,7 +26,7 @@ import (
 //
 //	go test ./integration -run TestReleased -released v0.2.0
 //
-// Each release adds its archive, and none is ever written again.
+// Each release adds its archive. Nobody writes the archive of a published release again.
 var writeReleased = flag.String("released", "", "write the state that this build leaves, for later builds, under this name of a release")
 
 // releasedDir has an archive for each release. It has the folders of a mongod and an etcd that ended
@@ -40,7 +41,7 @@ type left struct {
 
 // releasedState is the content of released.json.
 type releasedState struct {
-	MongoDB     string          // series of the mongod whose files are in the archive, as in 8.2
+	MongoDB     string          // version of the mongod whose files are in the archive
 	Deployments map[string]left // by run
 }
 
@@ -212,7 +213,8 @@ func (r *released) unpack(ctx context.Context, from string) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if is := series(r.mongo); is != r.state.MongoDB {
+	// A newer MongoDB must read them: this repository may not update its own without noticing.
+	if is := r.mongo.Version(); older(r.t, is, r.state.MongoDB) {
 		r.t.Skipf("MongoDB is %s here, and %s has files of %s: make mongodb", is, from, r.state.MongoDB)
 	}
 	node := r.mongo.Nodes()[0]
@@ -251,13 +253,16 @@ func (r *released) unpack(ctx context.Context, from string) {
 	})
 }
 
-// series is the part of a server's version that decides which files it reads.
-func series(s *localmongo.Server) string {
-	v := s.Version()
-	if parts := strings.SplitN(v, ".", 3); len(parts) == 3 {
-		return parts[0] + "." + parts[1]
+// older reports whether a MongoDB is of an older series than another one. Series are as in 8.2.
+func older(t *testing.T, version, than string) bool {
+	t.Helper()
+	var a, b [2]int
+	for text, into := range map[string]*[2]int{version: &a, than: &b} {
+		if _, err := fmt.Sscanf(text, "%d.%d", &into[0], &into[1]); err != nil {
+			t.Fatalf("version %q of MongoDB: %v", text, err)
+		}
 	}
-	return v
+	return slices.Compare(a[:], b[:]) < 0
 }
 
 // direct is the admin database of the node, which may be no primary.
@@ -323,7 +328,7 @@ func (r *released) pack(ctx context.Context, to string) {
 		}
 		return nil
 	})
-	r.state.MongoDB = series(r.mongo)
+	r.state.MongoDB = r.mongo.Version()
 	text, err := json.MarshalIndent(r.state, "", " ")
 	if err != nil {
 		r.t.Fatal(err)

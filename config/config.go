@@ -45,6 +45,8 @@ type Config struct {
 	// Controllers are the addresses of the APIs of all controllers, for the page: it goes to the next
 	// one when its own controller is gone. Empty: only its own.
 	Controllers []string
+	// ShowRecords lets operators read single records on the page.
+	ShowRecords bool
 	Access      Access
 	DBs         []DB   // in the order of the file, one for each version and place
 	Kinds       []Kind // fixed-name kinds; empty for a service with managed kinds

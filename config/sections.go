@@ -62,10 +62,11 @@ func (r *reader) config(root node) Config {
 	c.ShardMetrics = r.flag(op["shardMetrics"], false)
 	c.Profiles = r.flag(op["pprof"], false)
 	c.Traces = r.traces(op["traces"])
-	api := r.mapping(m["api"], "listen", "applications", "page", "controllers")
+	api := r.mapping(m["api"], "listen", "applications", "page", "controllers", "records")
 	c.API = r.listen(api["listen"], DefaultAPIListen)
 	c.Applications = r.listen(api["applications"], "")
 	c.Page = r.flag(api["page"], true)
+	c.ShowRecords = r.flag(api["records"], false)
 	for _, item := range r.list(api["controllers"]) {
 		c.Controllers = append(c.Controllers, r.controller(item))
 	}

@@ -72,6 +72,8 @@ var Calls = Table{
 	dbcontrollerv1connect.DeploymentServiceListUpdatesProcedure:     {Viewer, false},
 	dbcontrollerv1connect.DeploymentServiceGetVersionProcedure:      {Viewer, false},
 	dbcontrollerv1connect.DeploymentServiceTryTransformProcedure:    {Viewer, false}, // of a record that the caller has
+	dbcontrollerv1connect.DeploymentServiceGetSizesProcedure:        {Viewer, false},
+	dbcontrollerv1connect.DeploymentServiceListSamplesProcedure:     {Viewer, false},
 	dbcontrollerv1connect.DeploymentServiceGetRolloutProcedure:      {Viewer, false},
 	dbcontrollerv1connect.DeploymentServiceListRolloutsProcedure:    {Viewer, false},
 
@@ -100,6 +102,8 @@ var Calls = Table{
 	dbcontrollerv1connect.DeploymentServiceRehearseProcedure:     {Operator, true},
 	dbcontrollerv1connect.DeploymentServiceEstimateLossProcedure: {Operator, true},
 	dbcontrollerv1connect.DeploymentServiceVerifyProcedure:       {Operator, true},
+	// It shows values of a record, so the audit log names who has seen one.
+	dbcontrollerv1connect.DeploymentServiceSampleRecordProcedure: {Operator, true},
 }
 
 // Health is the table for probes and Prometheus.

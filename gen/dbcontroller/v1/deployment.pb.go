@@ -179,7 +179,7 @@ func (x Location_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Location_State.Descriptor instead.
 func (Location_State) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{84, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{92, 0}
 }
 
 type Rollout_State int32
@@ -240,7 +240,7 @@ func (x Rollout_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Rollout_State.Descriptor instead.
 func (Rollout_State) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{86, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{94, 0}
 }
 
 type ChangeRolloutRequest_Verb int32
@@ -295,7 +295,7 @@ func (x ChangeRolloutRequest_Verb) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangeRolloutRequest_Verb.Descriptor instead.
 func (ChangeRolloutRequest_Verb) EnumDescriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{95, 0}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{103, 0}
 }
 
 // Deployment is one service in one region.
@@ -1436,8 +1436,10 @@ type SwitchReadiness struct {
 	Rollback             string                 `protobuf:"bytes,3,opt,name=rollback,proto3" json:"rollback,omitempty"`                                                              // proved, and how; or why not; or disabled
 	At                   string                 `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`                                                                          // RFC 3339
 	Blockers             []*SwitchBlocker       `protobuf:"bytes,5,rep,name=blockers,proto3" json:"blockers,omitempty"`                                                              // all reasons, of every shard too; empty: none is known
-	unknownFields        protoimpl.UnknownFields
-	sizeCache            protoimpl.SizeCache
+	// Parts of the predicted pause, as in LastSwitch.millis. The prediction is their sum, rounded up.
+	PredictedMillis map[string]int32 `protobuf:"bytes,6,rep,name=predicted_millis,json=predictedMillis,proto3" json:"predicted_millis,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *SwitchReadiness) Reset() {
@@ -1501,6 +1503,13 @@ func (x *SwitchReadiness) GetAt() string {
 func (x *SwitchReadiness) GetBlockers() []*SwitchBlocker {
 	if x != nil {
 		return x.Blockers
+	}
+	return nil
+}
+
+func (x *SwitchReadiness) GetPredictedMillis() map[string]int32 {
+	if x != nil {
+		return x.PredictedMillis
 	}
 	return nil
 }
@@ -6459,6 +6468,440 @@ func (x *TriedDifference) GetIs() string {
 	return ""
 }
 
+type SampleRecordRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Version       string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	Kind          string                 `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"` // empty: the only one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SampleRecordRequest) Reset() {
+	*x = SampleRecordRequest{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[75]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SampleRecordRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SampleRecordRequest) ProtoMessage() {}
+
+func (x *SampleRecordRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[75]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SampleRecordRequest.ProtoReflect.Descriptor instead.
+func (*SampleRecordRequest) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{75}
+}
+
+func (x *SampleRecordRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SampleRecordRequest) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *SampleRecordRequest) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+type SampleRecordResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Record        string                 `protobuf:"bytes,2,opt,name=record,proto3" json:"record,omitempty"` // Extended JSON, one field a line; empty: the kind has no record
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SampleRecordResponse) Reset() {
+	*x = SampleRecordResponse{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[76]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SampleRecordResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SampleRecordResponse) ProtoMessage() {}
+
+func (x *SampleRecordResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[76]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SampleRecordResponse.ProtoReflect.Descriptor instead.
+func (*SampleRecordResponse) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{76}
+}
+
+func (x *SampleRecordResponse) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *SampleRecordResponse) GetRecord() string {
+	if x != nil {
+		return x.Record
+	}
+	return ""
+}
+
+type GetSizesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSizesRequest) Reset() {
+	*x = GetSizesRequest{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[77]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSizesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSizesRequest) ProtoMessage() {}
+
+func (x *GetSizesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[77]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSizesRequest.ProtoReflect.Descriptor instead.
+func (*GetSizesRequest) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{77}
+}
+
+func (x *GetSizesRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type GetSizesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sizes         []*KindSize            `protobuf:"bytes,1,rep,name=sizes,proto3" json:"sizes,omitempty"` // by version and kind, as in Deployment.namespaces
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSizesResponse) Reset() {
+	*x = GetSizesResponse{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[78]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSizesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSizesResponse) ProtoMessage() {}
+
+func (x *GetSizesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[78]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSizesResponse.ProtoReflect.Descriptor instead.
+func (*GetSizesResponse) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{78}
+}
+
+func (x *GetSizesResponse) GetSizes() []*KindSize {
+	if x != nil {
+		return x.Sizes
+	}
+	return nil
+}
+
+// KindSize is about what a kind holds, by the statistics of its database.
+type KindSize struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
+	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	Records       int64                  `protobuf:"varint,3,opt,name=records,proto3" json:"records,omitempty"`
+	Bytes         int64                  `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`    // uncompressed, without indexes
+	Problem       string                 `protobuf:"bytes,5,opt,name=problem,proto3" json:"problem,omitempty"` // why its size is not known; empty: it is
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KindSize) Reset() {
+	*x = KindSize{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[79]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KindSize) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KindSize) ProtoMessage() {}
+
+func (x *KindSize) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[79]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KindSize.ProtoReflect.Descriptor instead.
+func (*KindSize) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{79}
+}
+
+func (x *KindSize) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *KindSize) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *KindSize) GetRecords() int64 {
+	if x != nil {
+		return x.Records
+	}
+	return 0
+}
+
+func (x *KindSize) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *KindSize) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+type ListSamplesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSamplesRequest) Reset() {
+	*x = ListSamplesRequest{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[80]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSamplesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSamplesRequest) ProtoMessage() {}
+
+func (x *ListSamplesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[80]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSamplesRequest.ProtoReflect.Descriptor instead.
+func (*ListSamplesRequest) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{80}
+}
+
+func (x *ListSamplesRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type ListSamplesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Samples       []*Sample              `protobuf:"bytes,1,rep,name=samples,proto3" json:"samples,omitempty"` // the oldest first; times without progress have none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSamplesResponse) Reset() {
+	*x = ListSamplesResponse{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[81]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSamplesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSamplesResponse) ProtoMessage() {}
+
+func (x *ListSamplesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[81]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSamplesResponse.ProtoReflect.Descriptor instead.
+func (*ListSamplesResponse) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{81}
+}
+
+func (x *ListSamplesResponse) GetSamples() []*Sample {
+	if x != nil {
+		return x.Samples
+	}
+	return nil
+}
+
+// Sample is the state of a sync at one time.
+type Sample struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`                                                 // Unix time in seconds
+	Rate          float64                `protobuf:"fixed64,2,opt,name=rate,proto3" json:"rate,omitempty"`                                            // records a second
+	MaxLagMillis  *int64                 `protobuf:"varint,3,opt,name=max_lag_millis,json=maxLagMillis,proto3,oneof" json:"max_lag_millis,omitempty"` // absent: not known then
+	HeldBack      int32                  `protobuf:"varint,4,opt,name=held_back,json=heldBack,proto3" json:"held_back,omitempty"`                     // shards whose bulk work was held back
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Sample) Reset() {
+	*x = Sample{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[82]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Sample) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Sample) ProtoMessage() {}
+
+func (x *Sample) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[82]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Sample.ProtoReflect.Descriptor instead.
+func (*Sample) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{82}
+}
+
+func (x *Sample) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *Sample) GetRate() float64 {
+	if x != nil {
+		return x.Rate
+	}
+	return 0
+}
+
+func (x *Sample) GetMaxLagMillis() int64 {
+	if x != nil && x.MaxLagMillis != nil {
+		return *x.MaxLagMillis
+	}
+	return 0
+}
+
+func (x *Sample) GetHeldBack() int32 {
+	if x != nil {
+		return x.HeldBack
+	}
+	return 0
+}
+
 type GetVersionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -6467,7 +6910,7 @@ type GetVersionRequest struct {
 
 func (x *GetVersionRequest) Reset() {
 	*x = GetVersionRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[75]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6479,7 +6922,7 @@ func (x *GetVersionRequest) String() string {
 func (*GetVersionRequest) ProtoMessage() {}
 
 func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[75]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6492,7 +6935,7 @@ func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVersionRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{75}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{83}
 }
 
 // Version is a build of the program. What it does not know of itself is "unknown".
@@ -6514,7 +6957,7 @@ type Version struct {
 
 func (x *Version) Reset() {
 	*x = Version{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[76]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6526,7 +6969,7 @@ func (x *Version) String() string {
 func (*Version) ProtoMessage() {}
 
 func (x *Version) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[76]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6539,7 +6982,7 @@ func (x *Version) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Version.ProtoReflect.Descriptor instead.
 func (*Version) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{76}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *Version) GetVersion() string {
@@ -6613,7 +7056,7 @@ type RegisterClientRequest struct {
 
 func (x *RegisterClientRequest) Reset() {
 	*x = RegisterClientRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[77]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6625,7 +7068,7 @@ func (x *RegisterClientRequest) String() string {
 func (*RegisterClientRequest) ProtoMessage() {}
 
 func (x *RegisterClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[77]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6638,7 +7081,7 @@ func (x *RegisterClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterClientRequest.ProtoReflect.Descriptor instead.
 func (*RegisterClientRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{77}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *RegisterClientRequest) GetName() string {
@@ -6680,7 +7123,7 @@ type RegisterClientResponse struct {
 
 func (x *RegisterClientResponse) Reset() {
 	*x = RegisterClientResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[78]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6692,7 +7135,7 @@ func (x *RegisterClientResponse) String() string {
 func (*RegisterClientResponse) ProtoMessage() {}
 
 func (x *RegisterClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[78]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6705,7 +7148,7 @@ func (x *RegisterClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterClientResponse.ProtoReflect.Descriptor instead.
 func (*RegisterClientResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{78}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *RegisterClientResponse) GetClientId() string {
@@ -6739,7 +7182,7 @@ type DeregisterClientRequest struct {
 
 func (x *DeregisterClientRequest) Reset() {
 	*x = DeregisterClientRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[79]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6751,7 +7194,7 @@ func (x *DeregisterClientRequest) String() string {
 func (*DeregisterClientRequest) ProtoMessage() {}
 
 func (x *DeregisterClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[79]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6764,7 +7207,7 @@ func (x *DeregisterClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeregisterClientRequest.ProtoReflect.Descriptor instead.
 func (*DeregisterClientRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{79}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *DeregisterClientRequest) GetName() string {
@@ -6789,7 +7232,7 @@ type DeregisterClientResponse struct {
 
 func (x *DeregisterClientResponse) Reset() {
 	*x = DeregisterClientResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[80]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6801,7 +7244,7 @@ func (x *DeregisterClientResponse) String() string {
 func (*DeregisterClientResponse) ProtoMessage() {}
 
 func (x *DeregisterClientResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[80]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6814,7 +7257,7 @@ func (x *DeregisterClientResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeregisterClientResponse.ProtoReflect.Descriptor instead.
 func (*DeregisterClientResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{80}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{88}
 }
 
 type AckHoldRequest struct {
@@ -6829,7 +7272,7 @@ type AckHoldRequest struct {
 
 func (x *AckHoldRequest) Reset() {
 	*x = AckHoldRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[81]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6841,7 +7284,7 @@ func (x *AckHoldRequest) String() string {
 func (*AckHoldRequest) ProtoMessage() {}
 
 func (x *AckHoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[81]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6854,7 +7297,7 @@ func (x *AckHoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckHoldRequest.ProtoReflect.Descriptor instead.
 func (*AckHoldRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{81}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *AckHoldRequest) GetName() string {
@@ -6895,7 +7338,7 @@ type AckHoldResponse struct {
 
 func (x *AckHoldResponse) Reset() {
 	*x = AckHoldResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[82]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6907,7 +7350,7 @@ func (x *AckHoldResponse) String() string {
 func (*AckHoldResponse) ProtoMessage() {}
 
 func (x *AckHoldResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[82]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6920,7 +7363,7 @@ func (x *AckHoldResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckHoldResponse.ProtoReflect.Descriptor instead.
 func (*AckHoldResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{82}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *AckHoldResponse) GetAcked() int32 {
@@ -6949,7 +7392,7 @@ type GetLocationRequest struct {
 
 func (x *GetLocationRequest) Reset() {
 	*x = GetLocationRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[83]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6961,7 +7404,7 @@ func (x *GetLocationRequest) String() string {
 func (*GetLocationRequest) ProtoMessage() {}
 
 func (x *GetLocationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[83]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6974,7 +7417,7 @@ func (x *GetLocationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLocationRequest.ProtoReflect.Descriptor instead.
 func (*GetLocationRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{83}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *GetLocationRequest) GetName() string {
@@ -7031,7 +7474,7 @@ type Location struct {
 
 func (x *Location) Reset() {
 	*x = Location{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[84]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7043,7 +7486,7 @@ func (x *Location) String() string {
 func (*Location) ProtoMessage() {}
 
 func (x *Location) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[84]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7056,7 +7499,7 @@ func (x *Location) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Location.ProtoReflect.Descriptor instead.
 func (*Location) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{84}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *Location) GetState() Location_State {
@@ -7162,7 +7605,7 @@ type KindLocation struct {
 
 func (x *KindLocation) Reset() {
 	*x = KindLocation{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[85]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7174,7 +7617,7 @@ func (x *KindLocation) String() string {
 func (*KindLocation) ProtoMessage() {}
 
 func (x *KindLocation) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[85]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7187,7 +7630,7 @@ func (x *KindLocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KindLocation.ProtoReflect.Descriptor instead.
 func (*KindLocation) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{85}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *KindLocation) GetKind() string {
@@ -7255,7 +7698,7 @@ type Rollout struct {
 
 func (x *Rollout) Reset() {
 	*x = Rollout{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[86]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7267,7 +7710,7 @@ func (x *Rollout) String() string {
 func (*Rollout) ProtoMessage() {}
 
 func (x *Rollout) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[86]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7280,7 +7723,7 @@ func (x *Rollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
 func (*Rollout) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{86}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *Rollout) GetName() string {
@@ -7397,7 +7840,7 @@ type RolloutPolicy struct {
 
 func (x *RolloutPolicy) Reset() {
 	*x = RolloutPolicy{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[87]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7409,7 +7852,7 @@ func (x *RolloutPolicy) String() string {
 func (*RolloutPolicy) ProtoMessage() {}
 
 func (x *RolloutPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[87]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7422,7 +7865,7 @@ func (x *RolloutPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutPolicy.ProtoReflect.Descriptor instead.
 func (*RolloutPolicy) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{87}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *RolloutPolicy) GetPauseMs() int64 {
@@ -7484,7 +7927,7 @@ type RolloutWave struct {
 
 func (x *RolloutWave) Reset() {
 	*x = RolloutWave{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[88]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7496,7 +7939,7 @@ func (x *RolloutWave) String() string {
 func (*RolloutWave) ProtoMessage() {}
 
 func (x *RolloutWave) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[88]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7509,7 +7952,7 @@ func (x *RolloutWave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutWave.ProtoReflect.Descriptor instead.
 func (*RolloutWave) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{88}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *RolloutWave) GetDeployments() []*RolloutDeployment {
@@ -7533,7 +7976,7 @@ type RolloutDeployment struct {
 
 func (x *RolloutDeployment) Reset() {
 	*x = RolloutDeployment{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[89]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7545,7 +7988,7 @@ func (x *RolloutDeployment) String() string {
 func (*RolloutDeployment) ProtoMessage() {}
 
 func (x *RolloutDeployment) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[89]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7558,7 +8001,7 @@ func (x *RolloutDeployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutDeployment.ProtoReflect.Descriptor instead.
 func (*RolloutDeployment) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{89}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *RolloutDeployment) GetName() string {
@@ -7608,7 +8051,7 @@ type RolloutEvent struct {
 
 func (x *RolloutEvent) Reset() {
 	*x = RolloutEvent{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[90]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7620,7 +8063,7 @@ func (x *RolloutEvent) String() string {
 func (*RolloutEvent) ProtoMessage() {}
 
 func (x *RolloutEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[90]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7633,7 +8076,7 @@ func (x *RolloutEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutEvent.ProtoReflect.Descriptor instead.
 func (*RolloutEvent) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{90}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *RolloutEvent) GetAt() string {
@@ -7671,7 +8114,7 @@ type BeginRolloutRequest struct {
 
 func (x *BeginRolloutRequest) Reset() {
 	*x = BeginRolloutRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[91]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7683,7 +8126,7 @@ func (x *BeginRolloutRequest) String() string {
 func (*BeginRolloutRequest) ProtoMessage() {}
 
 func (x *BeginRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[91]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7696,7 +8139,7 @@ func (x *BeginRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginRolloutRequest.ProtoReflect.Descriptor instead.
 func (*BeginRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{91}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *BeginRolloutRequest) GetName() string {
@@ -7750,7 +8193,7 @@ type GetRolloutRequest struct {
 
 func (x *GetRolloutRequest) Reset() {
 	*x = GetRolloutRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[92]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7762,7 +8205,7 @@ func (x *GetRolloutRequest) String() string {
 func (*GetRolloutRequest) ProtoMessage() {}
 
 func (x *GetRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[92]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7775,7 +8218,7 @@ func (x *GetRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRolloutRequest.ProtoReflect.Descriptor instead.
 func (*GetRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{92}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *GetRolloutRequest) GetName() string {
@@ -7793,7 +8236,7 @@ type ListRolloutsRequest struct {
 
 func (x *ListRolloutsRequest) Reset() {
 	*x = ListRolloutsRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[93]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7805,7 +8248,7 @@ func (x *ListRolloutsRequest) String() string {
 func (*ListRolloutsRequest) ProtoMessage() {}
 
 func (x *ListRolloutsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[93]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7818,7 +8261,7 @@ func (x *ListRolloutsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRolloutsRequest.ProtoReflect.Descriptor instead.
 func (*ListRolloutsRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{93}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{101}
 }
 
 type ListRolloutsResponse struct {
@@ -7831,7 +8274,7 @@ type ListRolloutsResponse struct {
 
 func (x *ListRolloutsResponse) Reset() {
 	*x = ListRolloutsResponse{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[94]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7843,7 +8286,7 @@ func (x *ListRolloutsResponse) String() string {
 func (*ListRolloutsResponse) ProtoMessage() {}
 
 func (x *ListRolloutsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[94]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7856,7 +8299,7 @@ func (x *ListRolloutsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRolloutsResponse.ProtoReflect.Descriptor instead.
 func (*ListRolloutsResponse) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{94}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *ListRolloutsResponse) GetRollouts() []*Rollout {
@@ -7887,7 +8330,7 @@ type ChangeRolloutRequest struct {
 
 func (x *ChangeRolloutRequest) Reset() {
 	*x = ChangeRolloutRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[95]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7899,7 +8342,7 @@ func (x *ChangeRolloutRequest) String() string {
 func (*ChangeRolloutRequest) ProtoMessage() {}
 
 func (x *ChangeRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[95]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7912,7 +8355,7 @@ func (x *ChangeRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRolloutRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{95}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *ChangeRolloutRequest) GetName() string {
@@ -7969,7 +8412,7 @@ type ForgetRolloutRequest struct {
 
 func (x *ForgetRolloutRequest) Reset() {
 	*x = ForgetRolloutRequest{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[96]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7981,7 +8424,7 @@ func (x *ForgetRolloutRequest) String() string {
 func (*ForgetRolloutRequest) ProtoMessage() {}
 
 func (x *ForgetRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[96]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7994,7 +8437,7 @@ func (x *ForgetRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetRolloutRequest.ProtoReflect.Descriptor instead.
 func (*ForgetRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{96}
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *ForgetRolloutRequest) GetName() string {
@@ -8036,7 +8479,7 @@ type ListDeploymentsResponse_Unreadable struct {
 
 func (x *ListDeploymentsResponse_Unreadable) Reset() {
 	*x = ListDeploymentsResponse_Unreadable{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[98]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8048,7 +8491,7 @@ func (x *ListDeploymentsResponse_Unreadable) String() string {
 func (*ListDeploymentsResponse_Unreadable) ProtoMessage() {}
 
 func (x *ListDeploymentsResponse_Unreadable) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[98]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8090,7 +8533,7 @@ type ListUpdatesResponse_Task struct {
 
 func (x *ListUpdatesResponse_Task) Reset() {
 	*x = ListUpdatesResponse_Task{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[100]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8102,7 +8545,7 @@ func (x *ListUpdatesResponse_Task) String() string {
 func (*ListUpdatesResponse_Task) ProtoMessage() {}
 
 func (x *ListUpdatesResponse_Task) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[100]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8254,13 +8697,17 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\bmax_rate\x18\x03 \x01(\x05R\amaxRate\x12&\n" +
 	"\x0fmax_source_load\x18\x04 \x01(\x05R\rmaxSourceLoad\x12\x16\n" +
 	"\x06window\x18\x05 \x01(\tR\x06window\x12\x10\n" +
-	"\x03now\x18\x06 \x03(\tR\x03now\"\xec\x01\n" +
+	"\x03now\x18\x06 \x03(\tR\x03now\"\x92\x03\n" +
 	"\x0fSwitchReadiness\x12\x1b\n" +
 	"\twaits_for\x18\x01 \x03(\tR\bwaitsFor\x129\n" +
 	"\x16predicted_pause_millis\x18\x02 \x01(\x03H\x00R\x14predictedPauseMillis\x88\x01\x01\x12\x1a\n" +
 	"\brollback\x18\x03 \x01(\tR\brollback\x12\x0e\n" +
 	"\x02at\x18\x04 \x01(\tR\x02at\x12:\n" +
-	"\bblockers\x18\x05 \x03(\v2\x1e.dbcontroller.v1.SwitchBlockerR\bblockersB\x19\n" +
+	"\bblockers\x18\x05 \x03(\v2\x1e.dbcontroller.v1.SwitchBlockerR\bblockers\x12`\n" +
+	"\x10predicted_millis\x18\x06 \x03(\v25.dbcontroller.v1.SwitchReadiness.PredictedMillisEntryR\x0fpredictedMillis\x1aB\n" +
+	"\x14PredictedMillisEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01B\x19\n" +
 	"\x17_predicted_pause_millis\"\xcf\x01\n" +
 	"\rSwitchBlocker\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
@@ -8763,7 +9210,34 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x10\n" +
 	"\x03was\x18\x03 \x01(\tR\x03was\x12\x0e\n" +
-	"\x02is\x18\x04 \x01(\tR\x02is\"\x13\n" +
+	"\x02is\x18\x04 \x01(\tR\x02is\"W\n" +
+	"\x13SampleRecordRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12\x12\n" +
+	"\x04kind\x18\x03 \x01(\tR\x04kind\"B\n" +
+	"\x14SampleRecordResponse\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x16\n" +
+	"\x06record\x18\x02 \x01(\tR\x06record\"%\n" +
+	"\x0fGetSizesRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"C\n" +
+	"\x10GetSizesResponse\x12/\n" +
+	"\x05sizes\x18\x01 \x03(\v2\x19.dbcontroller.v1.KindSizeR\x05sizes\"\x82\x01\n" +
+	"\bKindSize\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\tR\aversion\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
+	"\arecords\x18\x03 \x01(\x03R\arecords\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\x12\x18\n" +
+	"\aproblem\x18\x05 \x01(\tR\aproblem\"(\n" +
+	"\x12ListSamplesRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"H\n" +
+	"\x13ListSamplesResponse\x121\n" +
+	"\asamples\x18\x01 \x03(\v2\x17.dbcontroller.v1.SampleR\asamples\"\x87\x01\n" +
+	"\x06Sample\x12\x0e\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x12\n" +
+	"\x04rate\x18\x02 \x01(\x01R\x04rate\x12)\n" +
+	"\x0emax_lag_millis\x18\x03 \x01(\x03H\x00R\fmaxLagMillis\x88\x01\x01\x12\x1b\n" +
+	"\theld_back\x18\x04 \x01(\x05R\bheldBackB\x11\n" +
+	"\x0f_max_lag_millis\"\x13\n" +
 	"\x11GetVersionRequest\"\xcb\x01\n" +
 	"\aVersion\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +
@@ -8914,7 +9388,7 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12!\n" +
 	"\frequested_by\x18\x03 \x01(\tR\vrequestedBy\x12\x18\n" +
-	"\aconfirm\x18\x04 \x01(\tR\aconfirm2\xea\x17\n" +
+	"\aconfirm\x18\x04 \x01(\tR\aconfirm2\xf2\x19\n" +
 	"\x11DeploymentService\x12S\n" +
 	"\rGetDeployment\x12%.dbcontroller.v1.GetDeploymentRequest\x1a\x1b.dbcontroller.v1.Deployment\x12d\n" +
 	"\x0fListDeployments\x12'.dbcontroller.v1.ListDeploymentsRequest\x1a(.dbcontroller.v1.ListDeploymentsResponse\x12g\n" +
@@ -8943,7 +9417,10 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\vWaiveParked\x12#.dbcontroller.v1.WaiveParkedRequest\x1a\x1d.dbcontroller.v1.ParkedRecord\x12R\n" +
 	"\tWaiveKind\x12!.dbcontroller.v1.WaiveKindRequest\x1a\".dbcontroller.v1.WaiveKindResponse\x12K\n" +
 	"\x06Verify\x12\x1e.dbcontroller.v1.VerifyRequest\x1a\x1f.dbcontroller.v1.VerifyResponse0\x01\x12[\n" +
-	"\fTryTransform\x12$.dbcontroller.v1.TryTransformRequest\x1a%.dbcontroller.v1.TryTransformResponse\x12J\n" +
+	"\fTryTransform\x12$.dbcontroller.v1.TryTransformRequest\x1a%.dbcontroller.v1.TryTransformResponse\x12[\n" +
+	"\fSampleRecord\x12$.dbcontroller.v1.SampleRecordRequest\x1a%.dbcontroller.v1.SampleRecordResponse\x12O\n" +
+	"\bGetSizes\x12 .dbcontroller.v1.GetSizesRequest\x1a!.dbcontroller.v1.GetSizesResponse\x12X\n" +
+	"\vListSamples\x12#.dbcontroller.v1.ListSamplesRequest\x1a$.dbcontroller.v1.ListSamplesResponse\x12J\n" +
 	"\n" +
 	"GetVersion\x12\".dbcontroller.v1.GetVersionRequest\x1a\x18.dbcontroller.v1.Version\x12N\n" +
 	"\fBeginRollout\x12$.dbcontroller.v1.BeginRolloutRequest\x1a\x18.dbcontroller.v1.Rollout\x12J\n" +
@@ -8970,7 +9447,7 @@ func file_dbcontroller_v1_deployment_proto_rawDescGZIP() []byte {
 }
 
 var file_dbcontroller_v1_deployment_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 101)
+var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 110)
 var file_dbcontroller_v1_deployment_proto_goTypes = []any{
 	(UpgradeState_State)(0),                    // 0: dbcontroller.v1.UpgradeState.State
 	(PlanCheck_Verdict)(0),                     // 1: dbcontroller.v1.PlanCheck.Verdict
@@ -9052,32 +9529,41 @@ var file_dbcontroller_v1_deployment_proto_goTypes = []any{
 	(*TryTransformResponse)(nil),               // 77: dbcontroller.v1.TryTransformResponse
 	(*TriedRecord)(nil),                        // 78: dbcontroller.v1.TriedRecord
 	(*TriedDifference)(nil),                    // 79: dbcontroller.v1.TriedDifference
-	(*GetVersionRequest)(nil),                  // 80: dbcontroller.v1.GetVersionRequest
-	(*Version)(nil),                            // 81: dbcontroller.v1.Version
-	(*RegisterClientRequest)(nil),              // 82: dbcontroller.v1.RegisterClientRequest
-	(*RegisterClientResponse)(nil),             // 83: dbcontroller.v1.RegisterClientResponse
-	(*DeregisterClientRequest)(nil),            // 84: dbcontroller.v1.DeregisterClientRequest
-	(*DeregisterClientResponse)(nil),           // 85: dbcontroller.v1.DeregisterClientResponse
-	(*AckHoldRequest)(nil),                     // 86: dbcontroller.v1.AckHoldRequest
-	(*AckHoldResponse)(nil),                    // 87: dbcontroller.v1.AckHoldResponse
-	(*GetLocationRequest)(nil),                 // 88: dbcontroller.v1.GetLocationRequest
-	(*Location)(nil),                           // 89: dbcontroller.v1.Location
-	(*KindLocation)(nil),                       // 90: dbcontroller.v1.KindLocation
-	(*Rollout)(nil),                            // 91: dbcontroller.v1.Rollout
-	(*RolloutPolicy)(nil),                      // 92: dbcontroller.v1.RolloutPolicy
-	(*RolloutWave)(nil),                        // 93: dbcontroller.v1.RolloutWave
-	(*RolloutDeployment)(nil),                  // 94: dbcontroller.v1.RolloutDeployment
-	(*RolloutEvent)(nil),                       // 95: dbcontroller.v1.RolloutEvent
-	(*BeginRolloutRequest)(nil),                // 96: dbcontroller.v1.BeginRolloutRequest
-	(*GetRolloutRequest)(nil),                  // 97: dbcontroller.v1.GetRolloutRequest
-	(*ListRolloutsRequest)(nil),                // 98: dbcontroller.v1.ListRolloutsRequest
-	(*ListRolloutsResponse)(nil),               // 99: dbcontroller.v1.ListRolloutsResponse
-	(*ChangeRolloutRequest)(nil),               // 100: dbcontroller.v1.ChangeRolloutRequest
-	(*ForgetRolloutRequest)(nil),               // 101: dbcontroller.v1.ForgetRolloutRequest
-	nil,                                        // 102: dbcontroller.v1.LastSwitch.MillisEntry
-	(*ListDeploymentsResponse_Unreadable)(nil), // 103: dbcontroller.v1.ListDeploymentsResponse.Unreadable
-	nil,                              // 104: dbcontroller.v1.Rehearsal.MillisEntry
-	(*ListUpdatesResponse_Task)(nil), // 105: dbcontroller.v1.ListUpdatesResponse.Task
+	(*SampleRecordRequest)(nil),                // 80: dbcontroller.v1.SampleRecordRequest
+	(*SampleRecordResponse)(nil),               // 81: dbcontroller.v1.SampleRecordResponse
+	(*GetSizesRequest)(nil),                    // 82: dbcontroller.v1.GetSizesRequest
+	(*GetSizesResponse)(nil),                   // 83: dbcontroller.v1.GetSizesResponse
+	(*KindSize)(nil),                           // 84: dbcontroller.v1.KindSize
+	(*ListSamplesRequest)(nil),                 // 85: dbcontroller.v1.ListSamplesRequest
+	(*ListSamplesResponse)(nil),                // 86: dbcontroller.v1.ListSamplesResponse
+	(*Sample)(nil),                             // 87: dbcontroller.v1.Sample
+	(*GetVersionRequest)(nil),                  // 88: dbcontroller.v1.GetVersionRequest
+	(*Version)(nil),                            // 89: dbcontroller.v1.Version
+	(*RegisterClientRequest)(nil),              // 90: dbcontroller.v1.RegisterClientRequest
+	(*RegisterClientResponse)(nil),             // 91: dbcontroller.v1.RegisterClientResponse
+	(*DeregisterClientRequest)(nil),            // 92: dbcontroller.v1.DeregisterClientRequest
+	(*DeregisterClientResponse)(nil),           // 93: dbcontroller.v1.DeregisterClientResponse
+	(*AckHoldRequest)(nil),                     // 94: dbcontroller.v1.AckHoldRequest
+	(*AckHoldResponse)(nil),                    // 95: dbcontroller.v1.AckHoldResponse
+	(*GetLocationRequest)(nil),                 // 96: dbcontroller.v1.GetLocationRequest
+	(*Location)(nil),                           // 97: dbcontroller.v1.Location
+	(*KindLocation)(nil),                       // 98: dbcontroller.v1.KindLocation
+	(*Rollout)(nil),                            // 99: dbcontroller.v1.Rollout
+	(*RolloutPolicy)(nil),                      // 100: dbcontroller.v1.RolloutPolicy
+	(*RolloutWave)(nil),                        // 101: dbcontroller.v1.RolloutWave
+	(*RolloutDeployment)(nil),                  // 102: dbcontroller.v1.RolloutDeployment
+	(*RolloutEvent)(nil),                       // 103: dbcontroller.v1.RolloutEvent
+	(*BeginRolloutRequest)(nil),                // 104: dbcontroller.v1.BeginRolloutRequest
+	(*GetRolloutRequest)(nil),                  // 105: dbcontroller.v1.GetRolloutRequest
+	(*ListRolloutsRequest)(nil),                // 106: dbcontroller.v1.ListRolloutsRequest
+	(*ListRolloutsResponse)(nil),               // 107: dbcontroller.v1.ListRolloutsResponse
+	(*ChangeRolloutRequest)(nil),               // 108: dbcontroller.v1.ChangeRolloutRequest
+	(*ForgetRolloutRequest)(nil),               // 109: dbcontroller.v1.ForgetRolloutRequest
+	nil,                                        // 110: dbcontroller.v1.SwitchReadiness.PredictedMillisEntry
+	nil,                                        // 111: dbcontroller.v1.LastSwitch.MillisEntry
+	(*ListDeploymentsResponse_Unreadable)(nil), // 112: dbcontroller.v1.ListDeploymentsResponse.Unreadable
+	nil,                              // 113: dbcontroller.v1.Rehearsal.MillisEntry
+	(*ListUpdatesResponse_Task)(nil), // 114: dbcontroller.v1.ListUpdatesResponse.Task
 }
 var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
 	24,  // 0: dbcontroller.v1.Deployment.upgrade_state:type_name -> dbcontroller.v1.UpgradeState
@@ -9101,127 +9587,136 @@ var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
 	9,   // 18: dbcontroller.v1.FormerNames.uses:type_name -> dbcontroller.v1.NameUse
 	10,  // 19: dbcontroller.v1.NameUse.users:type_name -> dbcontroller.v1.NameUser
 	18,  // 20: dbcontroller.v1.SwitchReadiness.blockers:type_name -> dbcontroller.v1.SwitchBlocker
-	21,  // 21: dbcontroller.v1.HistoryEntry.phases:type_name -> dbcontroller.v1.PhaseTime
-	0,   // 22: dbcontroller.v1.UpgradeState.state:type_name -> dbcontroller.v1.UpgradeState.State
-	25,  // 23: dbcontroller.v1.UpgradeState.policy:type_name -> dbcontroller.v1.SwitchPolicy
-	28,  // 24: dbcontroller.v1.Namespace.kinds:type_name -> dbcontroller.v1.Kind
-	27,  // 25: dbcontroller.v1.Namespace.encryption:type_name -> dbcontroller.v1.Encryption
-	102, // 26: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
-	33,  // 27: dbcontroller.v1.Progress.shards:type_name -> dbcontroller.v1.ShardProgress
-	36,  // 28: dbcontroller.v1.Server.usage:type_name -> dbcontroller.v1.VersionUsage
-	35,  // 29: dbcontroller.v1.Server.copies:type_name -> dbcontroller.v1.RegionCopies
-	5,   // 30: dbcontroller.v1.ListDeploymentsResponse.deployments:type_name -> dbcontroller.v1.Deployment
-	103, // 31: dbcontroller.v1.ListDeploymentsResponse.unreadable:type_name -> dbcontroller.v1.ListDeploymentsResponse.Unreadable
-	5,   // 32: dbcontroller.v1.CreateDeploymentResponse.deployment:type_name -> dbcontroller.v1.Deployment
-	25,  // 33: dbcontroller.v1.BeginUpgradeRequest.policy:type_name -> dbcontroller.v1.SwitchPolicy
-	52,  // 34: dbcontroller.v1.PlanReport.checks:type_name -> dbcontroller.v1.PlanCheck
-	51,  // 35: dbcontroller.v1.PlanResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	49,  // 36: dbcontroller.v1.PlanResponse.report:type_name -> dbcontroller.v1.PlanReport
-	1,   // 37: dbcontroller.v1.PlanCheck.verdict:type_name -> dbcontroller.v1.PlanCheck.Verdict
-	55,  // 38: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
-	51,  // 39: dbcontroller.v1.RehearseResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	56,  // 40: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
-	104, // 41: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
-	60,  // 42: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
-	51,  // 43: dbcontroller.v1.EstimateLossResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	105, // 44: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
-	70,  // 45: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
-	74,  // 46: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
-	75,  // 47: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
-	51,  // 48: dbcontroller.v1.VerifyResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	78,  // 49: dbcontroller.v1.TryTransformResponse.was:type_name -> dbcontroller.v1.TriedRecord
-	78,  // 50: dbcontroller.v1.TryTransformResponse.there:type_name -> dbcontroller.v1.TriedRecord
-	78,  // 51: dbcontroller.v1.TryTransformResponse.back:type_name -> dbcontroller.v1.TriedRecord
-	79,  // 52: dbcontroller.v1.TryTransformResponse.differences:type_name -> dbcontroller.v1.TriedDifference
-	89,  // 53: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
-	2,   // 54: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
-	90,  // 55: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
-	92,  // 56: dbcontroller.v1.Rollout.policy:type_name -> dbcontroller.v1.RolloutPolicy
-	93,  // 57: dbcontroller.v1.Rollout.waves:type_name -> dbcontroller.v1.RolloutWave
-	3,   // 58: dbcontroller.v1.Rollout.state:type_name -> dbcontroller.v1.Rollout.State
-	95,  // 59: dbcontroller.v1.Rollout.history:type_name -> dbcontroller.v1.RolloutEvent
-	94,  // 60: dbcontroller.v1.RolloutWave.deployments:type_name -> dbcontroller.v1.RolloutDeployment
-	93,  // 61: dbcontroller.v1.BeginRolloutRequest.waves:type_name -> dbcontroller.v1.RolloutWave
-	92,  // 62: dbcontroller.v1.BeginRolloutRequest.policy:type_name -> dbcontroller.v1.RolloutPolicy
-	91,  // 63: dbcontroller.v1.ListRolloutsResponse.rollouts:type_name -> dbcontroller.v1.Rollout
-	4,   // 64: dbcontroller.v1.ChangeRolloutRequest.verb:type_name -> dbcontroller.v1.ChangeRolloutRequest.Verb
-	37,  // 65: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
-	38,  // 66: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
-	40,  // 67: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
-	42,  // 68: dbcontroller.v1.DeploymentService.RemoveDeployment:input_type -> dbcontroller.v1.RemoveDeploymentRequest
-	43,  // 69: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
-	44,  // 70: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
-	45,  // 71: dbcontroller.v1.DeploymentService.Switch:input_type -> dbcontroller.v1.SwitchRequest
-	15,  // 72: dbcontroller.v1.DeploymentService.AcceptBreaches:input_type -> dbcontroller.v1.AcceptBreachesRequest
-	14,  // 73: dbcontroller.v1.DeploymentService.Repair:input_type -> dbcontroller.v1.RepairRequest
-	13,  // 74: dbcontroller.v1.DeploymentService.DecideRestored:input_type -> dbcontroller.v1.DecideRestoredRequest
-	46,  // 75: dbcontroller.v1.DeploymentService.SetPolicy:input_type -> dbcontroller.v1.SetPolicyRequest
-	47,  // 76: dbcontroller.v1.DeploymentService.SetPace:input_type -> dbcontroller.v1.SetPaceRequest
-	48,  // 77: dbcontroller.v1.DeploymentService.Plan:input_type -> dbcontroller.v1.PlanRequest
-	48,  // 78: dbcontroller.v1.DeploymentService.StreamPlan:input_type -> dbcontroller.v1.PlanRequest
-	53,  // 79: dbcontroller.v1.DeploymentService.Rehearse:input_type -> dbcontroller.v1.RehearseRequest
-	57,  // 80: dbcontroller.v1.DeploymentService.Complete:input_type -> dbcontroller.v1.CompleteRequest
-	58,  // 81: dbcontroller.v1.DeploymentService.EstimateLoss:input_type -> dbcontroller.v1.EstimateLossRequest
-	61,  // 82: dbcontroller.v1.DeploymentService.ListUpdates:input_type -> dbcontroller.v1.ListUpdatesRequest
-	63,  // 83: dbcontroller.v1.DeploymentService.BeginUpdate:input_type -> dbcontroller.v1.BeginUpdateRequest
-	64,  // 84: dbcontroller.v1.DeploymentService.CancelUpdate:input_type -> dbcontroller.v1.CancelUpdateRequest
-	67,  // 85: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
-	68,  // 86: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
-	71,  // 87: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
-	65,  // 88: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
-	72,  // 89: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
-	76,  // 90: dbcontroller.v1.DeploymentService.TryTransform:input_type -> dbcontroller.v1.TryTransformRequest
-	80,  // 91: dbcontroller.v1.DeploymentService.GetVersion:input_type -> dbcontroller.v1.GetVersionRequest
-	96,  // 92: dbcontroller.v1.DeploymentService.BeginRollout:input_type -> dbcontroller.v1.BeginRolloutRequest
-	97,  // 93: dbcontroller.v1.DeploymentService.GetRollout:input_type -> dbcontroller.v1.GetRolloutRequest
-	98,  // 94: dbcontroller.v1.DeploymentService.ListRollouts:input_type -> dbcontroller.v1.ListRolloutsRequest
-	100, // 95: dbcontroller.v1.DeploymentService.ChangeRollout:input_type -> dbcontroller.v1.ChangeRolloutRequest
-	101, // 96: dbcontroller.v1.DeploymentService.ForgetRollout:input_type -> dbcontroller.v1.ForgetRolloutRequest
-	82,  // 97: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
-	84,  // 98: dbcontroller.v1.DeploymentService.DeregisterClient:input_type -> dbcontroller.v1.DeregisterClientRequest
-	86,  // 99: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
-	88,  // 100: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
-	5,   // 101: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
-	39,  // 102: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
-	41,  // 103: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
-	5,   // 104: dbcontroller.v1.DeploymentService.RemoveDeployment:output_type -> dbcontroller.v1.Deployment
-	5,   // 105: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
-	5,   // 106: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
-	5,   // 107: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
-	5,   // 108: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
-	5,   // 109: dbcontroller.v1.DeploymentService.Repair:output_type -> dbcontroller.v1.Deployment
-	5,   // 110: dbcontroller.v1.DeploymentService.DecideRestored:output_type -> dbcontroller.v1.Deployment
-	5,   // 111: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
-	5,   // 112: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
-	49,  // 113: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
-	50,  // 114: dbcontroller.v1.DeploymentService.StreamPlan:output_type -> dbcontroller.v1.PlanResponse
-	54,  // 115: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
-	5,   // 116: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
-	59,  // 117: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
-	62,  // 118: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
-	5,   // 119: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
-	5,   // 120: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
-	5,   // 121: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
-	69,  // 122: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
-	70,  // 123: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
-	66,  // 124: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
-	73,  // 125: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
-	77,  // 126: dbcontroller.v1.DeploymentService.TryTransform:output_type -> dbcontroller.v1.TryTransformResponse
-	81,  // 127: dbcontroller.v1.DeploymentService.GetVersion:output_type -> dbcontroller.v1.Version
-	91,  // 128: dbcontroller.v1.DeploymentService.BeginRollout:output_type -> dbcontroller.v1.Rollout
-	91,  // 129: dbcontroller.v1.DeploymentService.GetRollout:output_type -> dbcontroller.v1.Rollout
-	99,  // 130: dbcontroller.v1.DeploymentService.ListRollouts:output_type -> dbcontroller.v1.ListRolloutsResponse
-	91,  // 131: dbcontroller.v1.DeploymentService.ChangeRollout:output_type -> dbcontroller.v1.Rollout
-	91,  // 132: dbcontroller.v1.DeploymentService.ForgetRollout:output_type -> dbcontroller.v1.Rollout
-	83,  // 133: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
-	85,  // 134: dbcontroller.v1.DeploymentService.DeregisterClient:output_type -> dbcontroller.v1.DeregisterClientResponse
-	87,  // 135: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
-	89,  // 136: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
-	101, // [101:137] is the sub-list for method output_type
-	65,  // [65:101] is the sub-list for method input_type
-	65,  // [65:65] is the sub-list for extension type_name
-	65,  // [65:65] is the sub-list for extension extendee
-	0,   // [0:65] is the sub-list for field type_name
+	110, // 21: dbcontroller.v1.SwitchReadiness.predicted_millis:type_name -> dbcontroller.v1.SwitchReadiness.PredictedMillisEntry
+	21,  // 22: dbcontroller.v1.HistoryEntry.phases:type_name -> dbcontroller.v1.PhaseTime
+	0,   // 23: dbcontroller.v1.UpgradeState.state:type_name -> dbcontroller.v1.UpgradeState.State
+	25,  // 24: dbcontroller.v1.UpgradeState.policy:type_name -> dbcontroller.v1.SwitchPolicy
+	28,  // 25: dbcontroller.v1.Namespace.kinds:type_name -> dbcontroller.v1.Kind
+	27,  // 26: dbcontroller.v1.Namespace.encryption:type_name -> dbcontroller.v1.Encryption
+	111, // 27: dbcontroller.v1.LastSwitch.millis:type_name -> dbcontroller.v1.LastSwitch.MillisEntry
+	33,  // 28: dbcontroller.v1.Progress.shards:type_name -> dbcontroller.v1.ShardProgress
+	36,  // 29: dbcontroller.v1.Server.usage:type_name -> dbcontroller.v1.VersionUsage
+	35,  // 30: dbcontroller.v1.Server.copies:type_name -> dbcontroller.v1.RegionCopies
+	5,   // 31: dbcontroller.v1.ListDeploymentsResponse.deployments:type_name -> dbcontroller.v1.Deployment
+	112, // 32: dbcontroller.v1.ListDeploymentsResponse.unreadable:type_name -> dbcontroller.v1.ListDeploymentsResponse.Unreadable
+	5,   // 33: dbcontroller.v1.CreateDeploymentResponse.deployment:type_name -> dbcontroller.v1.Deployment
+	25,  // 34: dbcontroller.v1.BeginUpgradeRequest.policy:type_name -> dbcontroller.v1.SwitchPolicy
+	52,  // 35: dbcontroller.v1.PlanReport.checks:type_name -> dbcontroller.v1.PlanCheck
+	51,  // 36: dbcontroller.v1.PlanResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	49,  // 37: dbcontroller.v1.PlanResponse.report:type_name -> dbcontroller.v1.PlanReport
+	1,   // 38: dbcontroller.v1.PlanCheck.verdict:type_name -> dbcontroller.v1.PlanCheck.Verdict
+	55,  // 39: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
+	51,  // 40: dbcontroller.v1.RehearseResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	56,  // 41: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
+	113, // 42: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
+	60,  // 43: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
+	51,  // 44: dbcontroller.v1.EstimateLossResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	114, // 45: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
+	70,  // 46: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
+	74,  // 47: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
+	75,  // 48: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
+	51,  // 49: dbcontroller.v1.VerifyResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	78,  // 50: dbcontroller.v1.TryTransformResponse.was:type_name -> dbcontroller.v1.TriedRecord
+	78,  // 51: dbcontroller.v1.TryTransformResponse.there:type_name -> dbcontroller.v1.TriedRecord
+	78,  // 52: dbcontroller.v1.TryTransformResponse.back:type_name -> dbcontroller.v1.TriedRecord
+	79,  // 53: dbcontroller.v1.TryTransformResponse.differences:type_name -> dbcontroller.v1.TriedDifference
+	84,  // 54: dbcontroller.v1.GetSizesResponse.sizes:type_name -> dbcontroller.v1.KindSize
+	87,  // 55: dbcontroller.v1.ListSamplesResponse.samples:type_name -> dbcontroller.v1.Sample
+	97,  // 56: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
+	2,   // 57: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
+	98,  // 58: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
+	100, // 59: dbcontroller.v1.Rollout.policy:type_name -> dbcontroller.v1.RolloutPolicy
+	101, // 60: dbcontroller.v1.Rollout.waves:type_name -> dbcontroller.v1.RolloutWave
+	3,   // 61: dbcontroller.v1.Rollout.state:type_name -> dbcontroller.v1.Rollout.State
+	103, // 62: dbcontroller.v1.Rollout.history:type_name -> dbcontroller.v1.RolloutEvent
+	102, // 63: dbcontroller.v1.RolloutWave.deployments:type_name -> dbcontroller.v1.RolloutDeployment
+	101, // 64: dbcontroller.v1.BeginRolloutRequest.waves:type_name -> dbcontroller.v1.RolloutWave
+	100, // 65: dbcontroller.v1.BeginRolloutRequest.policy:type_name -> dbcontroller.v1.RolloutPolicy
+	99,  // 66: dbcontroller.v1.ListRolloutsResponse.rollouts:type_name -> dbcontroller.v1.Rollout
+	4,   // 67: dbcontroller.v1.ChangeRolloutRequest.verb:type_name -> dbcontroller.v1.ChangeRolloutRequest.Verb
+	37,  // 68: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
+	38,  // 69: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
+	40,  // 70: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
+	42,  // 71: dbcontroller.v1.DeploymentService.RemoveDeployment:input_type -> dbcontroller.v1.RemoveDeploymentRequest
+	43,  // 72: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
+	44,  // 73: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
+	45,  // 74: dbcontroller.v1.DeploymentService.Switch:input_type -> dbcontroller.v1.SwitchRequest
+	15,  // 75: dbcontroller.v1.DeploymentService.AcceptBreaches:input_type -> dbcontroller.v1.AcceptBreachesRequest
+	14,  // 76: dbcontroller.v1.DeploymentService.Repair:input_type -> dbcontroller.v1.RepairRequest
+	13,  // 77: dbcontroller.v1.DeploymentService.DecideRestored:input_type -> dbcontroller.v1.DecideRestoredRequest
+	46,  // 78: dbcontroller.v1.DeploymentService.SetPolicy:input_type -> dbcontroller.v1.SetPolicyRequest
+	47,  // 79: dbcontroller.v1.DeploymentService.SetPace:input_type -> dbcontroller.v1.SetPaceRequest
+	48,  // 80: dbcontroller.v1.DeploymentService.Plan:input_type -> dbcontroller.v1.PlanRequest
+	48,  // 81: dbcontroller.v1.DeploymentService.StreamPlan:input_type -> dbcontroller.v1.PlanRequest
+	53,  // 82: dbcontroller.v1.DeploymentService.Rehearse:input_type -> dbcontroller.v1.RehearseRequest
+	57,  // 83: dbcontroller.v1.DeploymentService.Complete:input_type -> dbcontroller.v1.CompleteRequest
+	58,  // 84: dbcontroller.v1.DeploymentService.EstimateLoss:input_type -> dbcontroller.v1.EstimateLossRequest
+	61,  // 85: dbcontroller.v1.DeploymentService.ListUpdates:input_type -> dbcontroller.v1.ListUpdatesRequest
+	63,  // 86: dbcontroller.v1.DeploymentService.BeginUpdate:input_type -> dbcontroller.v1.BeginUpdateRequest
+	64,  // 87: dbcontroller.v1.DeploymentService.CancelUpdate:input_type -> dbcontroller.v1.CancelUpdateRequest
+	67,  // 88: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
+	68,  // 89: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
+	71,  // 90: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
+	65,  // 91: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
+	72,  // 92: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
+	76,  // 93: dbcontroller.v1.DeploymentService.TryTransform:input_type -> dbcontroller.v1.TryTransformRequest
+	80,  // 94: dbcontroller.v1.DeploymentService.SampleRecord:input_type -> dbcontroller.v1.SampleRecordRequest
+	82,  // 95: dbcontroller.v1.DeploymentService.GetSizes:input_type -> dbcontroller.v1.GetSizesRequest
+	85,  // 96: dbcontroller.v1.DeploymentService.ListSamples:input_type -> dbcontroller.v1.ListSamplesRequest
+	88,  // 97: dbcontroller.v1.DeploymentService.GetVersion:input_type -> dbcontroller.v1.GetVersionRequest
+	104, // 98: dbcontroller.v1.DeploymentService.BeginRollout:input_type -> dbcontroller.v1.BeginRolloutRequest
+	105, // 99: dbcontroller.v1.DeploymentService.GetRollout:input_type -> dbcontroller.v1.GetRolloutRequest
+	106, // 100: dbcontroller.v1.DeploymentService.ListRollouts:input_type -> dbcontroller.v1.ListRolloutsRequest
+	108, // 101: dbcontroller.v1.DeploymentService.ChangeRollout:input_type -> dbcontroller.v1.ChangeRolloutRequest
+	109, // 102: dbcontroller.v1.DeploymentService.ForgetRollout:input_type -> dbcontroller.v1.ForgetRolloutRequest
+	90,  // 103: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
+	92,  // 104: dbcontroller.v1.DeploymentService.DeregisterClient:input_type -> dbcontroller.v1.DeregisterClientRequest
+	94,  // 105: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
+	96,  // 106: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
+	5,   // 107: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
+	39,  // 108: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
+	41,  // 109: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
+	5,   // 110: dbcontroller.v1.DeploymentService.RemoveDeployment:output_type -> dbcontroller.v1.Deployment
+	5,   // 111: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
+	5,   // 112: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
+	5,   // 113: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
+	5,   // 114: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
+	5,   // 115: dbcontroller.v1.DeploymentService.Repair:output_type -> dbcontroller.v1.Deployment
+	5,   // 116: dbcontroller.v1.DeploymentService.DecideRestored:output_type -> dbcontroller.v1.Deployment
+	5,   // 117: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
+	5,   // 118: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
+	49,  // 119: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
+	50,  // 120: dbcontroller.v1.DeploymentService.StreamPlan:output_type -> dbcontroller.v1.PlanResponse
+	54,  // 121: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
+	5,   // 122: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
+	59,  // 123: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
+	62,  // 124: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
+	5,   // 125: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
+	5,   // 126: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
+	5,   // 127: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
+	69,  // 128: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
+	70,  // 129: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
+	66,  // 130: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
+	73,  // 131: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
+	77,  // 132: dbcontroller.v1.DeploymentService.TryTransform:output_type -> dbcontroller.v1.TryTransformResponse
+	81,  // 133: dbcontroller.v1.DeploymentService.SampleRecord:output_type -> dbcontroller.v1.SampleRecordResponse
+	83,  // 134: dbcontroller.v1.DeploymentService.GetSizes:output_type -> dbcontroller.v1.GetSizesResponse
+	86,  // 135: dbcontroller.v1.DeploymentService.ListSamples:output_type -> dbcontroller.v1.ListSamplesResponse
+	89,  // 136: dbcontroller.v1.DeploymentService.GetVersion:output_type -> dbcontroller.v1.Version
+	99,  // 137: dbcontroller.v1.DeploymentService.BeginRollout:output_type -> dbcontroller.v1.Rollout
+	99,  // 138: dbcontroller.v1.DeploymentService.GetRollout:output_type -> dbcontroller.v1.Rollout
+	107, // 139: dbcontroller.v1.DeploymentService.ListRollouts:output_type -> dbcontroller.v1.ListRolloutsResponse
+	99,  // 140: dbcontroller.v1.DeploymentService.ChangeRollout:output_type -> dbcontroller.v1.Rollout
+	99,  // 141: dbcontroller.v1.DeploymentService.ForgetRollout:output_type -> dbcontroller.v1.Rollout
+	91,  // 142: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
+	93,  // 143: dbcontroller.v1.DeploymentService.DeregisterClient:output_type -> dbcontroller.v1.DeregisterClientResponse
+	95,  // 144: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
+	97,  // 145: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
+	107, // [107:146] is the sub-list for method output_type
+	68,  // [68:107] is the sub-list for method input_type
+	68,  // [68:68] is the sub-list for extension type_name
+	68,  // [68:68] is the sub-list for extension extendee
+	0,   // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_dbcontroller_v1_deployment_proto_init() }
@@ -9238,14 +9733,15 @@ func file_dbcontroller_v1_deployment_proto_init() {
 	file_dbcontroller_v1_deployment_proto_msgTypes[46].OneofWrappers = []any{}
 	file_dbcontroller_v1_deployment_proto_msgTypes[52].OneofWrappers = []any{}
 	file_dbcontroller_v1_deployment_proto_msgTypes[60].OneofWrappers = []any{}
-	file_dbcontroller_v1_deployment_proto_msgTypes[87].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[82].OneofWrappers = []any{}
+	file_dbcontroller_v1_deployment_proto_msgTypes[95].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dbcontroller_v1_deployment_proto_rawDesc), len(file_dbcontroller_v1_deployment_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   101,
+			NumMessages:   110,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

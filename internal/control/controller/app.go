@@ -155,7 +155,7 @@ func (a *App) control(ctx context.Context, doors Doors) error {
 	closeAll := a.connect(ctx)
 	defer closeAll()
 	service := api.New(a.store, a.deployment, api.Config{
-		Upgrades: a, Verifier: a.comparison, Updates: updates{a.registry, a.deployment, a.keys, a.imports}, Rehearser: a.rehearser(), Planner: a.planner(), Loss: a.comparison, Trier: a, Log: a.log,
+		Upgrades: a, Verifier: a.comparison, Updates: updates{a.registry, a.deployment, a.keys, a.imports}, Rehearser: a.rehearser(), Planner: a.planner(), Loss: a.comparison, Trier: a, Inspector: a.inspector(), Log: a.log,
 		Policy: upgradestate.Policy{Hold: a.cfg.Switch.Policy.Hold}, Initial: a.first, Waits: a.waits, RollbackLacks: a.collections.RollbackLacks, ViewsLeft: a.collections.ViewsLeft, BackAway: a.wayBack.BackAway, Starting: a.starting, Build: a.opts.Build, Encryption: a.keys.Shown, Following: a.following.Shown, KeysLack: a.keys.Lack, KindsLack: a.KindsLack, ServedLost: a.wayBack.ServedLost, RetireLacks: a.retirement().Lacks,
 		RolloutChecks: slices.Collect(maps.Keys(a.cfg.RolloutChecks)),
 	})

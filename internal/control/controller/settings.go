@@ -83,6 +83,8 @@ type Settings struct {
 	ShardMetrics bool
 	// ShowValues lets messages about parked records quote their values.
 	ShowValues bool
+	// ShowRecords lets operators read single records by the API.
+	ShowRecords bool
 }
 
 // Database is the database of a version at one location.

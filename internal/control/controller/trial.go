@@ -9,6 +9,8 @@ import (
 
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/base/extjson"
+	"dbcontroller.dev/internal/control/controller/inspect"
+	"dbcontroller.dev/internal/control/controller/keys"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform/lens/lint"
 )
@@ -51,6 +53,26 @@ func (a *App) Try(ctx context.Context, req *pb.TryTransformRequest) (*pb.TryTran
 		res.Failed, res.Reason = t.Direction, lint.Reason(t.Err)
 	}
 	return res, nil
+}
+
+// inspector returns the Inspector of the API.
+func (a *App) inspector() *inspect.Inspector {
+	return &inspect.Inspector{
+		Deployment: a.deployment.Get, Records: a.cfg.ShowRecords,
+		Space: func(version string) inspect.Space {
+			db, configured := a.cfg.Database(version)
+			if ns := a.quiet[version]; configured && !db.Disabled && ns != nil {
+				return ns
+			}
+			return nil
+		},
+		// Before the first attempt to open a database its keys are not known. Sample then fails,
+		// because the database is not open.
+		Encrypted: func(version string) bool {
+			e, ok := a.databases[version].(keys.Encrypted)
+			return ok && len(e.KeysHere()) > 0
+		},
+	}
 }
 
 // kindToTry returns the kind of a request. It may be left out if the version has only one.

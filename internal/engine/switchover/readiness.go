@@ -24,12 +24,16 @@ type Readiness struct {
 	Blockers []upgradestate.Blocker `json:"blockers,omitempty"`
 	// PredictedPauseMillis is the expected time of held writes; nil: unknown yet.
 	PredictedPauseMillis *int64 `json:"predictedPauseMillis,omitempty"`
-	Rollback             string `json:"rollback,omitempty"` // whether one will exist, and the evidence
-	Proof                Proof  `json:"proof,omitempty"`    // the same in one word
-	At                   string `json:"at,omitempty"`       // RFC 3339, time of the last change
+	// PredictedMillis are the parts of the prediction, keyed like upgradestate.Switch.Millis. Their
+	// sum is at most the prediction, which is rounded up.
+	PredictedMillis map[string]int64 `json:"predictedMillis,omitempty"`
+	Rollback        string           `json:"rollback,omitempty"` // whether one will exist, and the evidence
+	Proof           Proof            `json:"proof,omitempty"`    // the same in one word
+	At              string           `json:"at,omitempty"`       // RFC 3339, time of the last change
 }
 
-// same reports whether two reports tell operators the same. It ignores the time.
+// same reports whether two reports tell operators the same. It ignores the time, and how a
+// prediction that stays the same is divided into parts.
 func (o Readiness) same(p Readiness) bool {
 	pause := func(o Readiness) int64 {
 		if o.PredictedPauseMillis == nil {
@@ -104,9 +108,22 @@ var ErrNotYet = errors.New("not yet")
 // reports.
 const pauseStep = 10 * time.Millisecond
 
-// Predict adds up the parts of the pause. For each part it takes the present measurement or the
-// latest switch, whichever is longer. ok is false if neither is known.
+// Predict adds up the parts of the pause that PredictParts returns, and rounds the sum up. ok is
+// false if no part is known.
 func Predict(parts map[string]time.Duration, last *upgradestate.Switch) (total time.Duration, ok bool) {
+	worst := PredictParts(parts, last)
+	for _, d := range worst {
+		total += d
+	}
+	if rest := total % pauseStep; rest > 0 {
+		total += pauseStep - rest
+	}
+	return total, len(worst) > 0
+}
+
+// PredictParts returns the expected duration of each part of the pause: the present measurement or
+// that of the latest switch, whichever is longer. It is empty if neither is known.
+func PredictParts(parts map[string]time.Duration, last *upgradestate.Switch) map[string]time.Duration {
 	worst := maps.Clone(parts)
 	if worst == nil {
 		worst = map[string]time.Duration{}
@@ -118,13 +135,7 @@ func Predict(parts map[string]time.Duration, last *upgradestate.Switch) (total t
 			worst[part] = max(worst[part], time.Duration(ms)*time.Millisecond)
 		}
 	}
-	for _, d := range worst {
-		total += d
-	}
-	if rest := total % pauseStep; rest > 0 {
-		total += pauseStep - rest
-	}
-	return total, len(worst) > 0
+	return worst
 }
 
 // checkReadiness finds everything that stands between an upgrade and its switch. A non-empty
@@ -165,7 +176,10 @@ func (r *Driver) checkReadiness(ctx context.Context, d upgradestate.Deployment) 
 		o.Rollback, o.Proof = f.Rollback, f.Proof
 		if total, ok := Predict(f.Parts, d.LastSwitch); ok {
 			ms := total.Milliseconds()
-			o.PredictedPauseMillis = &ms
+			o.PredictedPauseMillis, o.PredictedMillis = &ms, map[string]int64{}
+			for part, d := range PredictParts(f.Parts, d.LastSwitch) {
+				o.PredictedMillis[part] = d.Milliseconds()
+			}
 		}
 	}
 	switch most := u.Policy.MaxPauseMillis; {
@@ -246,7 +260,7 @@ func (r *Driver) report(d upgradestate.Deployment) *Readiness {
 	if u := d.Upgrade; u != nil {
 		o.ID = u.ID
 		if was := r.readiness; was != nil && was.ID == u.ID && u.Step == upgradestate.StepNone {
-			o.PredictedPauseMillis, o.Rollback, o.Proof = was.PredictedPauseMillis, was.Rollback, was.Proof
+			o.PredictedPauseMillis, o.PredictedMillis, o.Rollback, o.Proof = was.PredictedPauseMillis, was.PredictedMillis, was.Rollback, was.Proof
 			for _, b := range was.Blockers {
 				// publish adds the present error itself; an older one must not stay.
 				if b.Code != upgradestate.BlockStep {

@@ -368,6 +368,15 @@ func TestPredict(t *testing.T) {
 			if got, ok := switchover.Predict(tc.parts, last); got != tc.want || ok != tc.ok {
 				t.Errorf("%s, %t; want %s, %t", got, ok, tc.want, tc.ok)
 			}
+			var sum time.Duration
+			for part, d := range switchover.PredictParts(tc.parts, last) {
+				if sum += d; d < tc.parts[part] || d < ms(tc.last[part]) {
+					t.Errorf("%s: %s; measured were %s, the latest switch had %d ms", part, d, tc.parts[part], tc.last[part])
+				}
+			}
+			if sum > tc.want || tc.want-sum >= ms(10) {
+				t.Errorf("the parts add up to %s, and %s are predicted", sum, tc.want)
+			}
 		})
 	}
 }

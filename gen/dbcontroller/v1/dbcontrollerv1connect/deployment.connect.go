@@ -118,6 +118,15 @@ const (
 	// DeploymentServiceTryTransformProcedure is the fully-qualified name of the DeploymentService's
 	// TryTransform RPC.
 	DeploymentServiceTryTransformProcedure = "/dbcontroller.v1.DeploymentService/TryTransform"
+	// DeploymentServiceSampleRecordProcedure is the fully-qualified name of the DeploymentService's
+	// SampleRecord RPC.
+	DeploymentServiceSampleRecordProcedure = "/dbcontroller.v1.DeploymentService/SampleRecord"
+	// DeploymentServiceGetSizesProcedure is the fully-qualified name of the DeploymentService's
+	// GetSizes RPC.
+	DeploymentServiceGetSizesProcedure = "/dbcontroller.v1.DeploymentService/GetSizes"
+	// DeploymentServiceListSamplesProcedure is the fully-qualified name of the DeploymentService's
+	// ListSamples RPC.
+	DeploymentServiceListSamplesProcedure = "/dbcontroller.v1.DeploymentService/ListSamples"
 	// DeploymentServiceGetVersionProcedure is the fully-qualified name of the DeploymentService's
 	// GetVersion RPC.
 	DeploymentServiceGetVersionProcedure = "/dbcontroller.v1.DeploymentService/GetVersion"
@@ -246,6 +255,14 @@ type DeploymentServiceClient interface {
 	// TryTransform moves one record to another version and back, in memory, and says what differs
 	// afterwards. It reads no database and changes nothing.
 	TryTransform(context.Context, *connect.Request[v1.TryTransformRequest]) (*connect.Response[v1.TryTransformResponse], error)
+	// SampleRecord returns one record of a kind with its values. Only where the configuration allows
+	// it, and never of an encrypted namespace.
+	SampleRecord(context.Context, *connect.Request[v1.SampleRecordRequest]) (*connect.Response[v1.SampleRecordResponse], error)
+	// GetSizes estimates how much each kind of each version holds. It asks the databases. The answer is
+	// empty from a controller that is not configured for the deployment.
+	GetSizes(context.Context, *connect.Request[v1.GetSizesRequest]) (*connect.Response[v1.GetSizesResponse], error)
+	// ListSamples returns how the sync went in the last hour, as the answering controller has seen it.
+	ListSamples(context.Context, *connect.Request[v1.ListSamplesRequest]) (*connect.Response[v1.ListSamplesResponse], error)
 	// GetVersion returns which build of the program answers, and what it speaks.
 	//
 	//	curl -s -H 'Content-Type: application/json' -d '{}' \
@@ -456,6 +473,24 @@ func NewDeploymentServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithSchema(deploymentServiceMethods.ByName("TryTransform")),
 			connect.WithClientOptions(opts...),
 		),
+		sampleRecord: connect.NewClient[v1.SampleRecordRequest, v1.SampleRecordResponse](
+			httpClient,
+			baseURL+DeploymentServiceSampleRecordProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("SampleRecord")),
+			connect.WithClientOptions(opts...),
+		),
+		getSizes: connect.NewClient[v1.GetSizesRequest, v1.GetSizesResponse](
+			httpClient,
+			baseURL+DeploymentServiceGetSizesProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("GetSizes")),
+			connect.WithClientOptions(opts...),
+		),
+		listSamples: connect.NewClient[v1.ListSamplesRequest, v1.ListSamplesResponse](
+			httpClient,
+			baseURL+DeploymentServiceListSamplesProcedure,
+			connect.WithSchema(deploymentServiceMethods.ByName("ListSamples")),
+			connect.WithClientOptions(opts...),
+		),
 		getVersion: connect.NewClient[v1.GetVersionRequest, v1.Version](
 			httpClient,
 			baseURL+DeploymentServiceGetVersionProcedure,
@@ -547,6 +582,9 @@ type deploymentServiceClient struct {
 	waiveKind        *connect.Client[v1.WaiveKindRequest, v1.WaiveKindResponse]
 	verify           *connect.Client[v1.VerifyRequest, v1.VerifyResponse]
 	tryTransform     *connect.Client[v1.TryTransformRequest, v1.TryTransformResponse]
+	sampleRecord     *connect.Client[v1.SampleRecordRequest, v1.SampleRecordResponse]
+	getSizes         *connect.Client[v1.GetSizesRequest, v1.GetSizesResponse]
+	listSamples      *connect.Client[v1.ListSamplesRequest, v1.ListSamplesResponse]
 	getVersion       *connect.Client[v1.GetVersionRequest, v1.Version]
 	beginRollout     *connect.Client[v1.BeginRolloutRequest, v1.Rollout]
 	getRollout       *connect.Client[v1.GetRolloutRequest, v1.Rollout]
@@ -687,6 +725,21 @@ func (c *deploymentServiceClient) Verify(ctx context.Context, req *connect.Reque
 // TryTransform calls dbcontroller.v1.DeploymentService.TryTransform.
 func (c *deploymentServiceClient) TryTransform(ctx context.Context, req *connect.Request[v1.TryTransformRequest]) (*connect.Response[v1.TryTransformResponse], error) {
 	return c.tryTransform.CallUnary(ctx, req)
+}
+
+// SampleRecord calls dbcontroller.v1.DeploymentService.SampleRecord.
+func (c *deploymentServiceClient) SampleRecord(ctx context.Context, req *connect.Request[v1.SampleRecordRequest]) (*connect.Response[v1.SampleRecordResponse], error) {
+	return c.sampleRecord.CallUnary(ctx, req)
+}
+
+// GetSizes calls dbcontroller.v1.DeploymentService.GetSizes.
+func (c *deploymentServiceClient) GetSizes(ctx context.Context, req *connect.Request[v1.GetSizesRequest]) (*connect.Response[v1.GetSizesResponse], error) {
+	return c.getSizes.CallUnary(ctx, req)
+}
+
+// ListSamples calls dbcontroller.v1.DeploymentService.ListSamples.
+func (c *deploymentServiceClient) ListSamples(ctx context.Context, req *connect.Request[v1.ListSamplesRequest]) (*connect.Response[v1.ListSamplesResponse], error) {
+	return c.listSamples.CallUnary(ctx, req)
 }
 
 // GetVersion calls dbcontroller.v1.DeploymentService.GetVersion.
@@ -835,6 +888,14 @@ type DeploymentServiceHandler interface {
 	// TryTransform moves one record to another version and back, in memory, and says what differs
 	// afterwards. It reads no database and changes nothing.
 	TryTransform(context.Context, *connect.Request[v1.TryTransformRequest]) (*connect.Response[v1.TryTransformResponse], error)
+	// SampleRecord returns one record of a kind with its values. Only where the configuration allows
+	// it, and never of an encrypted namespace.
+	SampleRecord(context.Context, *connect.Request[v1.SampleRecordRequest]) (*connect.Response[v1.SampleRecordResponse], error)
+	// GetSizes estimates how much each kind of each version holds. It asks the databases. The answer is
+	// empty from a controller that is not configured for the deployment.
+	GetSizes(context.Context, *connect.Request[v1.GetSizesRequest]) (*connect.Response[v1.GetSizesResponse], error)
+	// ListSamples returns how the sync went in the last hour, as the answering controller has seen it.
+	ListSamples(context.Context, *connect.Request[v1.ListSamplesRequest]) (*connect.Response[v1.ListSamplesResponse], error)
 	// GetVersion returns which build of the program answers, and what it speaks.
 	//
 	//	curl -s -H 'Content-Type: application/json' -d '{}' \
@@ -1041,6 +1102,24 @@ func NewDeploymentServiceHandler(svc DeploymentServiceHandler, opts ...connect.H
 		connect.WithSchema(deploymentServiceMethods.ByName("TryTransform")),
 		connect.WithHandlerOptions(opts...),
 	)
+	deploymentServiceSampleRecordHandler := connect.NewUnaryHandler(
+		DeploymentServiceSampleRecordProcedure,
+		svc.SampleRecord,
+		connect.WithSchema(deploymentServiceMethods.ByName("SampleRecord")),
+		connect.WithHandlerOptions(opts...),
+	)
+	deploymentServiceGetSizesHandler := connect.NewUnaryHandler(
+		DeploymentServiceGetSizesProcedure,
+		svc.GetSizes,
+		connect.WithSchema(deploymentServiceMethods.ByName("GetSizes")),
+		connect.WithHandlerOptions(opts...),
+	)
+	deploymentServiceListSamplesHandler := connect.NewUnaryHandler(
+		DeploymentServiceListSamplesProcedure,
+		svc.ListSamples,
+		connect.WithSchema(deploymentServiceMethods.ByName("ListSamples")),
+		connect.WithHandlerOptions(opts...),
+	)
 	deploymentServiceGetVersionHandler := connect.NewUnaryHandler(
 		DeploymentServiceGetVersionProcedure,
 		svc.GetVersion,
@@ -1155,6 +1234,12 @@ func NewDeploymentServiceHandler(svc DeploymentServiceHandler, opts ...connect.H
 			deploymentServiceVerifyHandler.ServeHTTP(w, r)
 		case DeploymentServiceTryTransformProcedure:
 			deploymentServiceTryTransformHandler.ServeHTTP(w, r)
+		case DeploymentServiceSampleRecordProcedure:
+			deploymentServiceSampleRecordHandler.ServeHTTP(w, r)
+		case DeploymentServiceGetSizesProcedure:
+			deploymentServiceGetSizesHandler.ServeHTTP(w, r)
+		case DeploymentServiceListSamplesProcedure:
+			deploymentServiceListSamplesHandler.ServeHTTP(w, r)
 		case DeploymentServiceGetVersionProcedure:
 			deploymentServiceGetVersionHandler.ServeHTTP(w, r)
 		case DeploymentServiceBeginRolloutProcedure:
@@ -1286,6 +1371,18 @@ func (UnimplementedDeploymentServiceHandler) Verify(context.Context, *connect.Re
 
 func (UnimplementedDeploymentServiceHandler) TryTransform(context.Context, *connect.Request[v1.TryTransformRequest]) (*connect.Response[v1.TryTransformResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.TryTransform is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) SampleRecord(context.Context, *connect.Request[v1.SampleRecordRequest]) (*connect.Response[v1.SampleRecordResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.SampleRecord is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) GetSizes(context.Context, *connect.Request[v1.GetSizesRequest]) (*connect.Response[v1.GetSizesResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.GetSizes is not implemented"))
+}
+
+func (UnimplementedDeploymentServiceHandler) ListSamples(context.Context, *connect.Request[v1.ListSamplesRequest]) (*connect.Response[v1.ListSamplesResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("dbcontroller.v1.DeploymentService.ListSamples is not implemented"))
 }
 
 func (UnimplementedDeploymentServiceHandler) GetVersion(context.Context, *connect.Request[v1.GetVersionRequest]) (*connect.Response[v1.Version], error) {

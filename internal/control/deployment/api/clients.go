@@ -10,6 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/access"
@@ -96,9 +97,16 @@ func (l *leases) giveBack(who string) {
 	l.used.giveBack(who)
 }
 
-// Run ends the registrations of clients that stopped calling. When ctx ends, it ends all
-// registrations of this process and all long calls.
+// Run ends the registrations of clients that stopped calling, and takes samples of the progress.
+// When ctx ends, it ends all registrations of this process and all long calls.
 func (v *Service) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return v.lastHour.Run(ctx) })
+	g.Go(func() error { return v.runClients(ctx) })
+	return g.Wait()
+}
+
+func (v *Service) runClients(ctx context.Context) error {
 	v.clients.mu.Lock()
 	v.clients.running = true
 	v.clients.mu.Unlock()

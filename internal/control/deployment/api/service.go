@@ -20,6 +20,7 @@ import (
 	"dbcontroller.dev/internal/base/limits"
 	"dbcontroller.dev/internal/base/memory"
 	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/control/deployment/api/lasthour"
 	"dbcontroller.dev/internal/control/deployment/api/status"
 	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/internal/engine/verify"
@@ -48,6 +49,7 @@ type Config struct {
 	Updates   Updates   // nil: no data update can begin here
 	Loss      Loss      // nil: no rollback to a snapshot can begin here
 	Trier     Trier     // nil: no record can be tried here
+	Inspector Inspector // nil: no database can be looked into here
 
 	// Initial decides how this process's deployment begins. Nil: requests must name a version.
 	Initial Initial
@@ -120,6 +122,7 @@ type Service struct {
 	rehearsing sync.Mutex
 	clients    clients
 	watches    atomic.Int64
+	lastHour   *lasthour.Recorder
 }
 
 var _ dbcontrollerv1connect.DeploymentServiceHandler = (*Service)(nil)
@@ -130,7 +133,9 @@ func New(c coord.Store, own *deployment.Store, cfg Config) *Service {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
-	return &Service{coord: c, own: own, cfg: cfg, stopping: make(chan struct{}), clients: clients{byKey: map[string]*client{}, places: shares{most: limits.Clients}}}
+	v := &Service{coord: c, own: own, cfg: cfg, stopping: make(chan struct{}), clients: clients{byKey: map[string]*client{}, places: shares{most: limits.Clients}}}
+	v.lastHour = lasthour.New(v.sample)
+	return v
 }
 
 // NewHandler returns the path of a service and its handler. Interceptors in opts see errors in the

@@ -67,7 +67,7 @@ func TestGetReadsAsDocumented(t *testing.T) {
 			"waitsFor": ["shard 1: copy of 1 ranges", "shards 2, 3: a controller"]
 		},
 		"readiness": {
-			"waitsFor": ["shard 1: copy of 1 ranges", "shards 2, 3: a controller"], "rollback": "", "at": "",
+			"waitsFor": ["shard 1: copy of 1 ranges", "shards 2, 3: a controller"], "rollback": "", "at": "", "predictedMillis": {},
 			"blockers": [
 				{"code": "copying", "text": "shard 1: copy of 1 ranges", "resolve": "wait, or 'pace'", "shards": [1], "version": "", "kind": "", "controller": "", "server": ""},
 				{"code": "no_controller", "text": "shards 2, 3: a controller", "resolve": "start a controller, or find out why none reaches etcd", "shards": [2, 3], "version": "", "kind": "", "controller": "", "server": ""}

@@ -309,3 +309,30 @@ func (v *Several) GetLocation(ctx context.Context, req *connect.Request[pb.GetLo
 	}
 	return s.GetLocation(ctx, req)
 }
+
+// GetSizes implements the API.
+func (v *Several) GetSizes(ctx context.Context, req *connect.Request[pb.GetSizesRequest]) (*connect.Response[pb.GetSizesResponse], error) {
+	s, err := v.of(req.Msg.Name)
+	if err != nil {
+		return nil, err
+	}
+	return s.GetSizes(ctx, req)
+}
+
+// SampleRecord implements the API.
+func (v *Several) SampleRecord(ctx context.Context, req *connect.Request[pb.SampleRecordRequest]) (*connect.Response[pb.SampleRecordResponse], error) {
+	s, err := v.of(req.Msg.Name)
+	if err != nil {
+		return nil, err
+	}
+	return s.SampleRecord(ctx, req)
+}
+
+// ListSamples implements the API.
+func (v *Several) ListSamples(ctx context.Context, req *connect.Request[pb.ListSamplesRequest]) (*connect.Response[pb.ListSamplesResponse], error) {
+	s, err := v.of(req.Msg.Name)
+	if err != nil {
+		return nil, err
+	}
+	return s.ListSamples(ctx, req)
+}

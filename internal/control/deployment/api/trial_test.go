@@ -34,3 +34,43 @@ func TestTryTransform(t *testing.T) {
 	a = serveWith(t, w, api.Config{})
 	a.fails(t, "TryTransform", `{`+versions+`}`, `failed_precondition: try: this controller cannot: ask a controller that is configured for it`)
 }
+
+type inspector struct{ err error }
+
+func (i inspector) Sizes(context.Context) ([]*pb.KindSize, error) {
+	return []*pb.KindSize{{Version: "v1", Kind: "packages", Records: 3, Bytes: 300}}, i.err
+}
+
+func (i inspector) Sample(_ context.Context, version, kind string) (*pb.SampleRecordResponse, error) {
+	return &pb.SampleRecordResponse{Kind: kind, Record: version}, i.err
+}
+
+// TestInspect looks into the databases of the process's own deployment only.
+func TestInspect(t *testing.T) {
+	t.Parallel()
+	w := deploymenttest.New(t).WithVersions(t)
+	a := serveWith(t, w, api.Config{Inspector: inspector{}})
+	var sizes struct {
+		Sizes []struct{ Kind, Records string }
+	}
+	if a.ok(t, "GetSizes", `{}`, &sizes); len(sizes.Sizes) != 1 || sizes.Sizes[0].Kind != "packages" || sizes.Sizes[0].Records != "3" {
+		t.Errorf("%+v", sizes)
+	}
+	var sample struct{ Kind, Record string }
+	if a.ok(t, "SampleRecord", `{"version": "v1", "kind": "packages"}`, &sample); sample.Kind != "packages" || sample.Record != "v1" {
+		t.Errorf("%+v", sample)
+	}
+	var none struct{ Samples []any }
+	if a.ok(t, "ListSamples", `{"name": "services/other/deployments/x"}`, &none); len(none.Samples) != 0 {
+		t.Errorf("of another process's deployment: %+v", none)
+	}
+	a.fails(t, "SampleRecord", `{"kind": "packages"}`, `invalid_argument: version "": want the record's version, such as v1`)
+	sizes.Sizes = nil
+	if a.ok(t, "GetSizes", `{"name": "services/other/deployments/x"}`, &sizes); len(sizes.Sizes) != 0 {
+		t.Errorf("of another process's deployment: %+v", sizes)
+	}
+	a = serveWith(t, w, api.Config{Inspector: inspector{errors.New("records are not shown")}})
+	a.fails(t, "SampleRecord", `{"version": "v1"}`, `failed_precondition: sample: records are not shown`)
+	a = serveWith(t, w, api.Config{})
+	a.fails(t, "SampleRecord", `{"version": "v1"}`, `failed_precondition: sample: this controller cannot: ask a controller that is configured for it`)
+}

@@ -107,7 +107,7 @@ func settings(cfg config.Config, embedded bool, log *zap.Logger) controller.Sett
 			MaxLag: cfg.Switch.MaxLag,
 		},
 		Coordination: preflight.Coordination{Endpoints: cfg.Etcd.Endpoints, Embedded: embedded},
-		ShardMetrics: cfg.ShardMetrics, ShowValues: cfg.ShowValues,
+		ShardMetrics: cfg.ShardMetrics, ShowValues: cfg.ShowValues, ShowRecords: cfg.ShowRecords,
 	}
 	// Endpoints beyond this machine without TLS lead to a warning.
 	if !cfg.Etcd.IsTLS() {

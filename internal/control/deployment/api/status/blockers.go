@@ -31,6 +31,9 @@ func readinessStatus(s deployment.State, own []upgradestate.Blocker) *pb.SwitchR
 		o = &switchover.Readiness{} // the driver has not published anything about it
 	}
 	out := &pb.SwitchReadiness{PredictedPauseMillis: o.PredictedPauseMillis, Rollback: o.Rollback, At: o.At}
+	if len(o.PredictedMillis) > 0 {
+		out.PredictedMillis = clampEach(o.PredictedMillis)
+	}
 	for _, b := range blockers(s, o, own) {
 		out.WaitsFor = append(out.WaitsFor, b.Text)
 		out.Blockers = append(out.Blockers, &pb.SwitchBlocker{

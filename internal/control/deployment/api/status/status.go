@@ -144,10 +144,8 @@ func OfRecord(r upgradestate.Deployment) *pb.Deployment {
 		}
 	}
 	if l := r.LastSwitch; l != nil {
-		d.LastSwitch = &pb.LastSwitch{Id: l.ID, FromVersion: l.From, ToVersion: l.To, At: l.At, Back: l.Back, Snapshot: l.Snapshot, Millis: map[string]int32{}}
-		for step, ms := range l.Millis {
-			// The parts add up to the pause.
-			d.LastSwitch.Millis[step] = clamp(ms)
+		d.LastSwitch = &pb.LastSwitch{Id: l.ID, FromVersion: l.From, ToVersion: l.To, At: l.At, Back: l.Back, Snapshot: l.Snapshot, Millis: clampEach(l.Millis)}
+		for _, ms := range l.Millis { // the parts add up to the pause
 			d.LastSwitch.PauseMillis = clamp(int64(d.LastSwitch.PauseMillis) + ms)
 		}
 	}
@@ -246,6 +244,15 @@ func int32s(list []int) []int32 {
 }
 
 func clamp(ms int64) int32 { return int32(min(ms, math.MaxInt32)) }
+
+// clampEach clamps the milliseconds of each step.
+func clampEach(millis map[string]int64) map[string]int32 {
+	out := map[string]int32{}
+	for step, ms := range millis {
+		out[step] = clamp(ms)
+	}
+	return out
+}
 
 func paceStatus(p upgradestate.Pace) *pb.Pace {
 	return &pb.Pace{

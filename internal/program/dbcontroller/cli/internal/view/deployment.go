@@ -305,10 +305,11 @@ func pauseOf(s *dbv1.LastSwitch) string {
 	return ", writes held " + terminal.Millis(int64(s.GetPauseMillis()))
 }
 
-// stepsOf lists the durations of a switch's steps in their order.
+// stepsOf lists the durations of a switch's steps in their order. A prediction also has the restart
+// of the servers' stacks.
 func stepsOf(millis map[string]int32) string {
 	var parts []string
-	for _, step := range []string{"hold", "fence", "drain", "seal", "flip"} {
+	for _, step := range []string{"hold", "fence", "drain", "seal", "flip", "restart"} {
 		if n, ok := millis[step]; ok {
 			parts = append(parts, fmt.Sprintf("%s %d ms", step, n))
 		}

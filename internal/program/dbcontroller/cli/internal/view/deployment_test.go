@@ -129,6 +129,11 @@ func TestEveryReasonIsPrinted(t *testing.T) {
 	if got := readinessText(&dbv1.SwitchReadiness{}, u); strings.Contains(got, "nothing else") {
 		t.Errorf("while it switches: %s", got)
 	}
+	pause := int64(130)
+	said := readinessText(&dbv1.SwitchReadiness{PredictedPauseMillis: &pause, PredictedMillis: map[string]int32{"restart": 20, "hold": 30, "fence": 75}}, u)
+	if want := "predicted pause 130 ms (hold 30 ms, fence 75 ms, restart 20 ms)"; !strings.Contains(said, want) {
+		t.Errorf("%s; want %s in it", said, want)
+	}
 }
 
 func TestReplacedRow(t *testing.T) {

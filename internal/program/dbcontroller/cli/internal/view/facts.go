@@ -137,7 +137,7 @@ func readinessText(o *dbv1.SwitchReadiness, u *dbv1.UpgradeState) string {
 		parts[0] = "the switch waits for " + strings.Join(waits, "; ")
 	}
 	if o.PredictedPauseMillis != nil {
-		parts = append(parts, "predicted pause "+terminal.Millis(o.GetPredictedPauseMillis()))
+		parts = append(parts, "predicted pause "+terminal.Millis(o.GetPredictedPauseMillis())+stepsOf(o.GetPredictedMillis()))
 	}
 	if o.GetRollback() != "" {
 		parts = append(parts, "rollback "+o.GetRollback())

@@ -69,7 +69,7 @@ func start(t *testing.T) *system {
 sharding: {ringSize: 8}
 dataDir: data
 operator: {listen: "127.0.0.1:0"}
-api: {listen: %q, controllers: [%q, %q]}
+api: {listen: %q, controllers: [%q, %q], records: true}
 access: {tokens: tokens, roles: {operator: ["token:ann"], viewer: ["token:vic"]}}
 dbs:
 - {namespace: shop/v1, backend: mongo, apiVersion: v1, mongo: {endpoint: %q, database: page_%s}}

@@ -33,6 +33,8 @@ func TestUpgradeByClicks(t *testing.T) {
 	b.verb("begin", "copy v1 to v2")
 	b.sees("INITIAL_SYNCING")
 	b.sees(hostile) // as text
+	b.until("the three charts", "document.querySelectorAll('#charts .chart canvas').length === 3")
+	b.until("the sizes of kinds", "/\\d+, [\\d.]+ (bytes|KiB)/.test(document.querySelector('#versions td:last-child')?.innerText)")
 	b.shot("deployment")
 	b.size(390, 844)
 	b.dark(true)
@@ -50,6 +52,12 @@ func TestUpgradeByClicks(t *testing.T) {
 	b.verb("pause", "pause")
 	b.sees("Bulk work is paused")
 	b.verb("resume", "")
+	b.until("the parts of the predicted pause", "/\\(hold \\d+ ms/.test(document.querySelector('#readiness').innerText)")
+	// What the controller has kept is there when the page is opened anew.
+	b.visit("about:blank")
+	b.visit(s.addresses[1] + "/ui/")
+	b.click("main a[href^='#/d/']")
+	b.until("the samples of the controller", "performance.getEntriesByType('resource').some((r) => r.name.endsWith('/ListSamples') && r.responseStatus === 200)")
 	b.verb("switch", "switch")
 	b.sees("v2 is current, epoch 2")
 	b.until("the end of the upgrade on the page", "document.querySelector('#verb-rollback')")

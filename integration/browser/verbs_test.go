@@ -80,6 +80,12 @@ func TestTryARecord(t *testing.T) {
 	b.until("the verdict", "document.querySelector('#tried-back .badge')?.innerText === 'the same'")
 	b.accessible("a record's way")
 	b.shot("lens")
+	// One of the database, with its values.
+	b.set("#lens-record", "")
+	b.click("#lens-sample")
+	b.until("a record of the database", "document.querySelector('#lens-record').value.includes('mail')")
+	b.click("#lens-try")
+	b.until("the same record in v2", "document.querySelector('#tried ins')?.innerText.includes('email')")
 	// A hostile record stays text, and a refusal names the field.
 	b.set("#lens-record", `{"_id": "<script>window.hacked=1</script>", "size": "<img src=x onerror=window.hacked=1>"}`)
 	b.click("#lens-try")

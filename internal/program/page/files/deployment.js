@@ -8,7 +8,7 @@ import { shards } from './shards.js';
 import { timeline } from './timeline.js';
 import { buttons, resolver } from './verbs.js';
 import { blockers, concerns, copied, encryption, lag, pace, phase, policy, rollbackSafe, share, short } from './words.js';
-import { history, servers, versions } from './tables.js';
+import { Sizes, history, servers, versions } from './tables.js';
 
 export function deployment(main, name, user, signal, fail) {
   document.title = short(name) + ' - dbcontroller';
@@ -20,6 +20,7 @@ export function deployment(main, name, user, signal, fail) {
     shards: part({ id: 'shards' }), versions: part({ id: 'versions' }), servers: part({ id: 'servers' }), history: part({ id: 'history' }),
   };
   const charts = new Charts(name, signal);
+  const sizes = new Sizes(name, signal, () => last && show(last));
   const parked = new Parked(name, user, () => last);
   let last;
   const show = (d) => {
@@ -29,7 +30,8 @@ export function deployment(main, name, user, signal, fail) {
     parts.readiness.show([d.readiness, d.upgradeState?.state, d.upgradeState?.policy, d.currentVersion], () => readiness(d, user, () => last));
     parts.rollback.show([d.rollbackSafe, d.lastSwitch, d.reverseSync], () => rollback(d));
     parts.shards.show([d.progress?.shards, d.upgradeState?.readyShards, d.ringSize], () => shards(d));
-    parts.versions.show([d.namespaces, d.currentVersion, d.kept, d.retired, d.retiring], () => versions(d, encryption));
+    sizes.ask(d);
+    parts.versions.show([d.namespaces, d.currentVersion, d.kept, d.retired, d.retiring, sizes.known], () => versions(d, encryption, sizes));
     parts.servers.show([d.servers, d.controllers], () => servers(d));
     parts.history.show([d.history, d.historyDropped], () => history(d));
     charts.add(d);
@@ -108,21 +110,26 @@ function readiness(d, user, latest) {
       ? el('ul', { class: 'waits' }, waits.map((b) => el('li', {}, b.text, b.resolve && !b.text.includes(b.resolve) && el('span', { class: 'resolve' }, ' → ' + b.resolve),
         user.operator && resolver(b, d, latest))))
       : el('p', {}, d.upgradeState?.state === 'SWITCHING' ? 'The switch runs.' : 'Nothing else.'),
-    facts([['Predicted pause', pause === undefined ? 'not known yet' : millis(pause)], ['Rollback', r.rollback]]));
+    facts([['Predicted pause', pause === undefined ? 'not known yet' : millis(pause) + parts(r.predictedMillis)], ['Rollback', r.rollback]]));
 }
 
-const steps = ['hold', 'fence', 'drain', 'seal', 'flip'];
+const steps = ['hold', 'fence', 'drain', 'seal', 'flip', 'restart'];
+
+// parts are the parts of a pause, in their order. Only a prediction has the restart of servers.
+function parts(each) {
+  const known = steps.filter((step) => each && step in each);
+  return known.length > 0 ? ` (${known.map((step) => `${step} ${each[step]} ms`).join(', ')})` : '';
+}
 
 function rollback(d) {
   const s = d.lastSwitch;
   const safe = d.rollbackSafe;
-  const made = s && steps.filter((step) => step in s.millis).map((step) => `${step} ${s.millis[step]} ms`).join(', ');
   const lines = facts([
     ['Rollback', rollbackSafe(safe)],
     ['It will lack', (safe?.lacks || []).join('; ')],
     ['Reverse sync', d.reverseSync && (d.reverseSync.enabled ? 'on' : 'off') + (d.reverseSync.reason ? ': ' + d.reverseSync.reason : '')],
     ['Latest switch', s && `${s.fromVersion} → ${s.toVersion} at ${time(s.at)} UTC${s.back ? ', a rollback' : ''}`],
-    ['Writes held', s && made && `${millis(s.pauseMillis)} (${made})`],
+    ['Writes held', s && parts(s.millis) && millis(s.pauseMillis) + parts(s.millis)],
   ]);
   return lines ? card('Rollback and latest switch', lines) : [];
 }

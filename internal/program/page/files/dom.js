@@ -71,6 +71,15 @@ export const count = (value) => Math.round(num(value)).toLocaleString('en');
 // records is a number with its word.
 export const records = (value) => count(value) + (num(value) === 1 ? ' record' : ' records');
 
+// bytes is an amount of data.
+export function bytes(value) {
+  let n = num(value);
+  const units = ['bytes', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let unit = 0;
+  for (; n >= 1024 && unit < units.length - 1; unit++) n /= 1024;
+  return `${unit === 0 ? n : n.toFixed(1)} ${units[unit]}`;
+}
+
 // millis formats a duration, as the command line does.
 export function millis(value) {
   const ms = num(value);

@@ -5,7 +5,7 @@ import { announce, card, el } from './dom.js';
 import { connected } from './follow.js';
 import { short } from './words.js';
 
-export async function lens(main, name, signal, fail) {
+export async function lens(main, name, user, signal, fail) {
   document.title = 'Try a record - ' + short(name) + ' - dbcontroller';
   let d;
   try {
@@ -20,8 +20,8 @@ export async function lens(main, name, signal, fail) {
   main.replaceChildren(
     el('p', {}, el('a', { href: '#/d/' + encodeURIComponent(name) }, '← ' + short(name))),
     el('h1', {}, 'Try a record'),
-    el('p', {}, 'Paste a record and see what it becomes in another version, and whether it returns as it was. The controller does this in memory: nothing is read or changed.'),
-    form(d, result, signal), result);
+    el('p', {}, 'Paste a record and see what it becomes in another version, and whether it returns as it was. The controller does this in memory, and changes nothing.'),
+    form(d, user, result, signal), result);
 }
 
 function choice(id, label, options, onchange) {
@@ -32,7 +32,7 @@ function choice(id, label, options, onchange) {
 // choose replaces the options of a select.
 const choose = (select, options) => select.replaceChildren(...options.map((o) => el('option', { value: o }, o)));
 
-function form(d, result, signal) {
+function form(d, user, result, signal) {
   const versions = [...new Set([d.currentVersion, ...(d.namespaces || []).map((n) => n.version), ...(d.availableUpgrades || []).map((a) => a.targetVersion)])];
   const kindsOf = (version) => (d.namespaces || []).filter((n) => n.version === version).flatMap((n) => (n.kinds || []).map((k) => k.kind));
   const chosen = () => {
@@ -61,11 +61,25 @@ function form(d, result, signal) {
       result.replaceChildren();
     }
   };
+  // sample fills in a record of the database. The controller refuses unless its configuration allows it.
+  const sample = async () => {
+    const mine = ++asked;
+    problem.textContent = '';
+    try {
+      const r = await call('SampleRecord', { name: d.name, version: from.select.value, kind: kind.select.value });
+      if (mine !== asked || signal.aborted) return;
+      if (r.record) record.value = r.record;
+      else problem.textContent = `${r.kind} of ${from.select.value} has no record.`;
+    } catch (e) {
+      if (mine === asked && !signal.aborted) problem.textContent = e.message;
+    }
+  };
   return el('form', { class: 'card', onsubmit },
     el('div', { class: 'choices' }, from.node, to.node, kind.node),
     el('label', { for: 'lens-record' }, 'Record', el('small', {}, 'as stored, with its _id, in Extended JSON; at most 256 KiB')), record,
     el('label', { for: 'lens-over' }, over, 'On the way back the old record still exists, as after a switch'),
-    problem, el('button', { type: 'submit', class: 'main', id: 'lens-try' }, 'Try it'));
+    problem, el('button', { type: 'submit', class: 'main', id: 'lens-try' }, 'Try it'),
+    user.operator && el('button', { type: 'button', id: 'lens-sample', onclick: sample }, 'Take one from the database'));
 }
 
 // lines are the lines of records, each record under its kind.

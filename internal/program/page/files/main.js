@@ -97,7 +97,7 @@ function view(kind, name) {
   if (kind === 'd' && name) {
     deployment(main, decoded(name), user, leave.signal, failed);
   } else if (kind === 'lens' && name) {
-    lens(main, decoded(name), leave.signal, failed);
+    lens(main, decoded(name), user, leave.signal, failed);
   } else if (kind === 'r' && name) {
     rollout(main, decoded(name), user, leave.signal, failed);
   } else {

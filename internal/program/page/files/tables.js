@@ -1,14 +1,49 @@
 // The tables of a deployment: versions, servers and applications, history.
 
-import { between, card, count, el, facts, millis, num, table, time } from './dom.js';
+import { CallError, call } from './api.js';
+import { between, bytes, card, count, el, facts, millis, num, table, time } from './dom.js';
 
-export function versions(d, encryption) {
+// Sizes are the sizes of kinds. Databases are asked for them when the view opens, when versions or the
+// phase have changed, and every minute while the page can be seen.
+export class Sizes {
+  constructor(name, signal, changed) {
+    this.name = name;
+    this.signal = signal;
+    this.changed = changed;
+    this.known = []; // as the API has them
+    this.asked = 0;
+    this.key = '';
+  }
+
+  async ask(d) {
+    const key = JSON.stringify([d.currentVersion, d.upgradeState?.state, (d.namespaces || []).map((n) => n.version)]);
+    const every = 60000; // milliseconds
+    if (document.hidden || (key === this.key && Date.now() - this.asked < every)) return;
+    this.key = key;
+    this.asked = Date.now();
+    try {
+      this.known = (await call('GetSizes', { name: this.name })).sizes || [];
+      if (!this.signal.aborted) this.changed();
+    } catch (e) {
+      // Missing sizes are no reason to disturb the view. An older controller has no such call.
+      if (!(e instanceof CallError)) throw e;
+    }
+  }
+
+  of(version, kind) {
+    const s = this.known.find((k) => k.version === version && k.kind === kind);
+    if (!s) return '-';
+    return s.problem ? el('span', { title: s.problem }, 'not known') : `${count(s.records)}, ${bytes(s.bytes)}`;
+  }
+}
+
+export function versions(d, encryption, sizes) {
   const rows = (d.namespaces || []).flatMap((n) => (n.kinds?.length ? n.kinds : [{}]).map((k, i) => [
     i === 0 ? [el('strong', {}, n.version), n.version === d.currentVersion && ' (current)'] : '', i === 0 ? n.location : '', k.kind || '-',
-    [k.physicalName || '-', k.nextName && ` → ${k.nextName}`], k.fenceClass ? el('span', { title: k.fenceGuarantee }, k.fenceClass) : '-',
+    [k.physicalName || '-', k.nextName && ` → ${k.nextName}`], k.fenceClass ? el('span', { title: k.fenceGuarantee }, k.fenceClass) : '-', k.kind ? sizes.of(n.version, k.kind) : '-',
   ]));
   const guarantees = new Map((d.namespaces || []).flatMap((n) => n.kinds || []).filter((k) => k.fenceClass).map((k) => [k.fenceClass, k.fenceGuarantee]));
-  return card('Versions', table('Versions', ['Version', 'Location', 'Kind', 'Collection', 'Fence'], rows),
+  return card('Versions', table('Versions', ['Version', 'Location', 'Kind', 'Collection', 'Fence', 'Records, about'], rows),
     facts([
       ...[...guarantees].map(([fence, promise]) => ['Fence ' + fence, promise]),
       ...(d.namespaces || []).map((n) => ['Encryption ' + n.version, encryption(n.encryption)]),

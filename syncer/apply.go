@@ -150,16 +150,20 @@ func (e *Engine) bringOnce(ctx context.Context, ids []transform.GroupID, b *brin
 	}
 	// From here on memory is reserved. Nothing below may wait for anything but the databases and the
 	// coordination store.
-	release, err := e.hold(ctx, b.bytes)
+	held, err := e.hold(ctx, b.bytes)
 	if err != nil {
 		return ids, err
 	}
-	defer release()
-	write := e.applyRead
+	defer held.release()
+	apply := e.applyRead
 	if b.doubtful {
-		write = e.applyLatest
+		apply = e.applyLatest
 	}
-	t := e.transfer(src.Within(b.bytes), e.target(toks).Within(b.bytes), write)
+	t := e.transfer(src.Within(b.bytes), e.target(toks).Within(b.bytes), func(ctx context.Context, batch record.Batch) ([]record.Result, error) {
+		held.shrink(batch)
+		return apply(ctx, batch)
+	})
+	t.Source, t.Target = held.counted(t.Source), held.counted(t.Target)
 	t.Apart, t.Repair, t.Together = b.apart, b.repair, b.together
 	t.Done = func(ctx context.Context, c *transform.Component) error {
 		// Members that left the group changed with it, and no event names them here.
@@ -225,20 +229,6 @@ func (e *Engine) fail(ctx context.Context, f transform.Failure, at record.Versio
 		return e.failUnit(ctx, f, at, asked)
 	}
 	return e.park(ctx, f.Unit, at, f.Err)
-}
-
-// hold reserves memory for one read of groups. Copies, comparisons and changes share cfg.Workers
-// such reads, so that memory stays bounded. A group above transform.ReadBytes takes all of it. A
-// holder must not wait for another holder, or they could deadlock.
-func (e *Engine) hold(ctx context.Context, bytes int) (release func(), err error) {
-	part := int64(1)
-	if bytes > transform.ReadBytes {
-		part = int64(e.cfg.Workers)
-	}
-	if err := e.holding.Acquire(ctx, part); err != nil {
-		return nil, err
-	}
-	return func() { e.holding.Release(part) }, nil
 }
 
 // transfer returns the transform.Transfer of this engine: it parks groups that fail and unparks

@@ -280,11 +280,11 @@ func (e *Engine) compareGroups(ctx context.Context, ids []transform.GroupID, not
 				if err != nil {
 					return err
 				}
-				release, err := e.hold(ctx, transform.ReadBytes)
+				held, err := e.hold(ctx, transform.ReadBytes)
 				if err != nil {
 					return err
 				}
-				defer release()
+				defer held.release()
 				// A retry after a fence repeats the whole chunk. The map absorbs repeated results.
 				ds, err := e.Comparer.Groups(ctx, src, dst, chunk)
 				mu.Lock()

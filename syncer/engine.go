@@ -184,7 +184,7 @@ type Engine struct {
 
 	spent   spent // time of copies by stage
 	sizes   transform.Sizer
-	holding *semaphore.Weighted // groups in memory; one unit for each worker (hold)
+	holding *semaphore.Weighted // groups in memory, in heldUnit bytes (hold)
 }
 
 // ErrOtherTransform ends an engine whose transformation differs from the announced one or from the
@@ -241,7 +241,7 @@ func New(p Parts, cfg Config) *Engine {
 		wake:    make(chan struct{}, 1),
 		readopt: make(chan struct{}, 1),
 		saving:  semaphore.NewWeighted(1), listing: semaphore.NewWeighted(1),
-		holding: semaphore.NewWeighted(int64(cfg.Workers)),
+		holding: newHolding(cfg.Workers),
 	}
 }
 

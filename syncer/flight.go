@@ -11,19 +11,27 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/record"
-	"dbcontroller.dev/transform"
 )
 
 // This file applies the batches of a stream. A batch takes several round trips. If the target is far
 // away, the next batches begin before it has ended. The shards advance in the order of the batches,
-// and past none that failed. Two batches never write the same group at the same time, because their
-// transactions would conflict. Any two units of groups by content may belong to one group, so batches
-// with units take turns. While one waits for its turn, no further batch begins: the changes of a busy
-// group then gather in one batch behind it, and do not queue up in several.
+// and past none that failed.
+//
+// Two batches never write the same group at the same time, because their transactions would conflict. A
+// batch waits with the groups that an earlier one is writing, and with no others. A write reads the
+// newest state of a group. So if a group waits in an earlier batch already, that write also serves the
+// later batch. The changes of a busy group thus never queue up, and batches of changes to random
+// records, most of which share a group with the batch before, hardly wait.
+//
+// Any two units of groups by content may belong to one group, so batches with units take turns. While
+// one waits for its turn, no further batch begins, and the changes of a busy group gather behind it.
 
 const (
-	// flightsAtOnce is the number of batches of a stream that are applied at the same time.
-	flightsAtOnce = 4
+	// flightsAtOnce is the number of batches of a stream that are written at the same time.
+	flightsAtOnce = 8
+	// flightsInAir is the number of batches that have not landed. Those behind a batch that takes
+	// longer have been written, and wait.
+	flightsInAir = 4 * flightsAtOnce
 	// flightPatience is how long the next batch waits for the one before. A near target needs less.
 	// Its changes then gather in one larger batch, which is less work than several small ones.
 	flightPatience = 50 * time.Millisecond
@@ -38,11 +46,13 @@ type flight struct {
 	late    map[*shard]int64
 	marked  bool
 	arrived time.Time
-	took    time.Duration              // without a wait for the batch before, except for its turn
-	groups  map[transform.GroupID]bool // dirt.ids as a set
-	units   bool                       // some of them are units of groups by content
-	free    []transform.GroupID        // groups of dirt that no earlier batch is writing
-	shared  []transform.GroupID        // the others, which wait for their turn
+	took    time.Duration // without a wait for the batch before, except for that of its groups
+	units   bool          // some groups are units of groups by content
+	waits   bool          // some of these wait for their turn
+	rides   bool          // some groups are written by an earlier batch
+	free    *part         // groups that no earlier batch is writing
+	shared  *part         // groups that an earlier batch is writing
+	turns   []*part       // what shared waits for
 
 	landed chan struct{} // closed at the end, with failed and again set
 	failed bool
@@ -73,10 +83,10 @@ func (f *flight) await(ctx context.Context) error {
 }
 
 // wait waits until the next batch may be read. After a fence the next batch needs the marker in the
-// shards' places. Behind a group that waits for its turn, the next batch would wait, too. again asks
-// for a new stream.
+// shards' places. Behind a unit that waits for its turn, the next batch would wait, too. again asks for
+// a new stream.
 func (f *flight) wait(ctx context.Context) (again bool) {
-	if !f.marked && len(f.shared) == 0 {
+	if !f.marked && !f.waits {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(ctx, flightPatience)
 		defer stop()
@@ -84,64 +94,77 @@ func (f *flight) wait(ctx context.Context) (again bool) {
 	return f.await(ctx) == nil && f.again
 }
 
-// launch begins to apply a batch. before is the one before it, nil for the first of a stream: the batch
-// lands behind it, and not at all if it has failed. air holds all earlier ones that have not landed.
+// launch begins to apply a batch. It lands behind the latest one, and not at all if that has failed.
 // origins reports whether the changes show their origin.
-func (e *Engine) launch(ctx context.Context, g *errgroup.Group, b record.ChangeBatch, origins bool, before *flight, air []*flight) (*flight, error) {
+func (e *Engine) launch(ctx context.Context, a *air, b record.ChangeBatch, origins bool) error {
 	if len(b.Changes) > 0 {
 		if err := e.await(ctx, func() bool { return e.roomForLate() || e.over() || e.restart }); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	// Taken after the wait for room, which is backpressure and no lag.
-	f := &flight{batch: b, arrived: time.Now(), landed: make(chan struct{}), groups: map[transform.GroupID]bool{}}
+	f := &flight{batch: b, arrived: time.Now(), landed: make(chan struct{})}
+	f.free, f.shared = newPart(f), newPart(f)
 	f.marked = slices.ContainsFunc(b.Changes, func(c record.Change) bool { return c.Marker != "" })
 	if f.marked {
 		// A fence is announced before it is set, but the stream may be faster than the watch. The
 		// newest record is needed to tell late deletes after the marker from earlier changes.
 		if err := e.refresh(ctx); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	f.dirt = e.dirtyGroups(b, origins)
 	for _, id := range f.dirt.ids {
-		f.groups[id] = true
-		unit := e.byContent(id)
-		f.units = f.units || unit
-		if slices.ContainsFunc(air, func(other *flight) bool { return !other.hasLanded() && (other.groups[id] || unit && other.units) }) {
-			f.shared = append(f.shared, id)
-		} else {
-			f.free = append(f.free, id)
-		}
+		f.assign(id, e.byContent(id), a.up)
 	}
-	g.Go(func() error {
+	select {
+	case a.room <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	before := a.latest
+	a.latest, a.up = f, append(a.up, f)
+	a.g.Go(func() error {
 		defer close(f.landed)
-		err := e.fly(ctx, f, before)
+		err := e.fly(ctx, f, before, func() { <-a.room })
 		f.failed = err != nil
 		if errors.Is(err, errBefore) {
 			return nil // that batch returns the reason
 		}
 		return err
 	})
-	return f, nil
+	return nil
 }
 
-// fly applies a batch within a span, if it has changes.
-func (e *Engine) fly(ctx context.Context, f, before *flight) (err error) {
+// fly applies a batch, within a span if it has changes. written is called when the batch needs the
+// databases no more. It then lands after the batch before it.
+func (e *Engine) fly(ctx context.Context, f, before *flight, written func()) (err error) {
 	if len(f.batch.Changes) > 0 {
 		var span trace.Span
 		ctx, span = e.Tracer.Start(ctx, "apply changes")
 		defer func() { endSpan(span, err, attribute.Int("changes", len(f.batch.Changes))) }()
 	}
-	if err := e.consume(ctx, f, before); err != nil {
+	// Everything that may fail happens before the shards advance, so that an error repeats the batch.
+	err = e.consume(ctx, f, before)
+	written()
+	if err != nil {
 		return err
+	}
+	f.took = time.Since(f.arrived)
+	if err := before.await(ctx); err != nil {
+		return err
+	}
+	if before != nil && before.failed {
+		return errBefore
+	}
+	if f.rides {
+		f.took = time.Since(f.arrived)
 	}
 	e.land(f)
 	return nil
 }
 
-// consume applies one batch, and waits for the batch before it. Everything that may fail happens here,
-// before the shards advance, so that an error repeats the batch.
+// consume applies the changes of one batch.
 func (e *Engine) consume(ctx context.Context, f, before *flight) (err error) {
 	d, at := f.dirt, f.batch.Pos.At
 	// These judge single keys by what is there, so the changes before them must be there.
@@ -156,39 +179,21 @@ func (e *Engine) consume(ctx context.Context, f, before *flight) (err error) {
 	if err := e.changedKeys(ctx, d.ungrouped, at); err != nil {
 		return err
 	}
-	if err := e.applyChanges(ctx, f.free, at); err != nil {
-		return err
-	}
-	f.took = time.Since(f.arrived)
-	if err := before.await(ctx); err != nil {
-		return err
-	}
-	if before != nil && before.failed {
-		return errBefore
-	}
-	if len(f.shared) == 0 {
-		return nil
-	}
-	err = e.applyChanges(ctx, f.shared, at)
-	f.took = time.Since(f.arrived)
-	return err
+	g, writing := errgroup.WithContext(ctx)
+	g.Go(func() error { return e.write(writing, f.free) })
+	g.Go(func() error {
+		for _, turn := range f.turns {
+			if err := turn.await(writing); err != nil {
+				return err
+			}
+		}
+		return e.write(writing, f.shared)
+	})
+	return g.Wait()
 }
 
 // errBefore means that an earlier batch has failed. The stream begins again there.
 var errBefore = errors.New("an earlier batch of changes failed")
-
-// applyChanges is syncGroups for groups that changed.
-func (e *Engine) applyChanges(ctx context.Context, ids []transform.GroupID, at record.Version) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	err := e.syncGroups(ctx, ids, at)
-	if errors.Is(err, errOver) {
-		// The flip came meanwhile. The reverse sync undoes these changes.
-		return nil
-	}
-	return err
-}
 
 // land advances the shards past a batch. That includes a batch that ends exactly at a shard's position,
 // since several changes may share one position.

@@ -94,8 +94,8 @@ func TestBatchesOverADistance(t *testing.T) {
 		if f.twice {
 			t.Error("two batches wrote the same group at the same time")
 		}
-		if f.most > 4 {
-			t.Errorf("%d batches were under way, want at most 4", f.most)
+		if f.most > 16 {
+			t.Errorf("%d writes were under way, want at most 16: two of each of eight batches", f.most)
 		}
 		broken := keyIn(0, 0)
 		f.broken = record.StringKey(broken)
@@ -127,72 +127,102 @@ func TestBatchesOverADistance(t *testing.T) {
 	})
 }
 
-// delivered counts the batches with changes of a source's streams.
-type delivered struct {
-	record.Namespace
-	count func()
-}
-
-func (d *delivered) Watch(ctx context.Context, from record.Position, kinds []record.KindSpec) (record.Stream, error) {
-	stream, err := d.Namespace.Watch(ctx, from, kinds)
-	return &deliveredStream{stream, d.count}, err
-}
-
-type deliveredStream struct {
-	record.Stream
-	count func()
-}
-
-func (s *deliveredStream) Next(ctx context.Context) (record.ChangeBatch, error) {
-	b, err := s.Stream.Next(ctx)
-	if len(b.Changes) > 0 {
-		s.count()
-	}
-	return b, err
-}
-
-// TestBusyGroupOverADistance: the changes of a busy group for a far target gather in the batch that comes
-// next, and do not queue up in several. The wait for the batch before counts as lag.
+// TestBusyGroupOverADistance: one write of a busy group is under way, and one waits for it, which has all
+// changes that have come meanwhile. So the group is never further behind than two writes, and the wait
+// counts as lag.
 func TestBusyGroupOverADistance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		f := &farTarget{Namespace: w.dst, far: 300 * time.Millisecond, groups: map[record.Key]int{}}
-		queued, most, counting := 0, 0, false
-		source := &delivered{w.src, func() {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			if counting {
-				queued++
-				most = max(most, queued)
-			}
-		}}
-		f.done = func() { queued = max(0, queued-1) }
+		const far, every = 300 * time.Millisecond, 20 * time.Millisecond
+		f := &farTarget{Namespace: w.dst, far: far, groups: map[record.Key]int{}}
 		c := &comparer{} // its repairs are writes of their own
 		e := w.engineWith(w.owner(0, 1, 2, 3), func(p *syncer.Parts) {
-			p.Source, p.Target, c.Comparer, p.Comparer = source, f, p.Comparer, c
+			p.Target, c.Comparer, p.Comparer = f, p.Comparer, c
 		}, func(c *syncer.Config) { c.LagBound = 400 * time.Millisecond })
 		w.begin()
 		w.eventually("ready", w.allReady)
 		c.held.Store(true)
-		f.mu.Lock()
-		counting = true
-		f.mu.Unlock()
-		busy, lagged := keyIn(0, 0), false
+		busy, lagged, behind := keyIn(0, 0), false, time.Duration(0)
 		for i := range 200 {
 			w.put("a1", busy, i)
-			<-time.After(20 * time.Millisecond) // of the bubble
+			<-time.After(every) // of the bubble
+			if i > 0 && w.target("a2", busy) >= 0 {
+				behind = max(behind, time.Duration(i-w.target("a2", busy))*every)
+			}
 			p, _ := e.progress(0)
 			lagged = lagged || strings.Contains(p.WaitsFor, "the latest took")
 		}
 		w.eventually("the last change", func() bool { return w.target("a2", busy) == 199 })
+		const patience = 50 * time.Millisecond // how long the next batch waits for the one before
+		if most := 2*far + patience + 2*every; behind > most {
+			t.Errorf("the group was %s behind, want at most %s: two writes", behind, most)
+		}
 		f.mu.Lock()
-		if most != 2 {
-			t.Errorf("%d batches of the group were queued, want 2: one being written and one that waits", most)
+		if f.twice {
+			t.Error("two batches wrote the group at the same time")
 		}
 		f.mu.Unlock()
 		if !lagged {
 			t.Error("the wait for the batch before did not count as lag")
 		}
+		e.stop(t)
+	})
+}
+
+// TestRandomChangesOverADistance: batches that share a group with the one before are written together
+// with it all the same. Only that group waits. More small writes are under way than there are workers.
+func TestRandomChangesOverADistance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		const far, every = 300 * time.Millisecond, 5 * time.Millisecond
+		f := &farTarget{Namespace: w.dst, far: far, groups: map[record.Key]int{}}
+		c := &comparer{} // its repairs are writes of their own; while it is held it has the memory of a worker
+		e := w.engineWith(w.owner(0, 1, 2, 3), func(p *syncer.Parts) {
+			p.Target, c.Comparer, p.Comparer = f, p.Comparer, c
+		}, func(c *syncer.Config) { c.Workers = 3 })
+		w.begin()
+		w.eventually("ready", w.allReady)
+		c.held.Store(true)
+		type change struct {
+			key string
+			n   int
+			at  time.Time
+		}
+		var missing []change
+		var longest, longestOfHot time.Duration
+		// About every second batch has a change of the record hot.
+		for i := range 400 {
+			key := fmt.Sprint("cold", i)
+			if i%20 == 0 {
+				key = "hot"
+			}
+			w.put("a1", key, i)
+			missing = append(missing, change{key, i, time.Now()})
+			<-time.After(every) // of the bubble
+			missing = slices.DeleteFunc(missing, func(c change) bool {
+				if w.target("a2", c.key) < c.n {
+					return false
+				}
+				if c.key == "hot" {
+					longestOfHot = max(longestOfHot, time.Since(c.at))
+				} else {
+					longest = max(longest, time.Since(c.at))
+				}
+				return true
+			})
+		}
+		const patience = 50 * time.Millisecond // how long the next batch waits for the one before
+		if most := far + patience + 2*every; longest > most {
+			t.Errorf("a change took %s, want at most %s", longest, most)
+		}
+		if most := 2*far + patience + 2*every; longestOfHot > most {
+			t.Errorf("a change of the record in many batches took %s, want at most %s", longestOfHot, most)
+		}
+		f.mu.Lock()
+		if f.twice {
+			t.Error("two batches wrote the same group at the same time")
+		}
+		f.mu.Unlock()
 		e.stop(t)
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -76,8 +75,7 @@ func (e *Engine) follow(ctx context.Context) (err error) {
 		err = cmp.Or(g.Wait(), err)
 	}()
 	defer context.AfterFunc(flying, restart)()
-	var air []*flight  // batches that have not landed
-	var before *flight // the latest one
+	air := newAir(g)
 	for {
 		b, err := stream.Next(listen)
 		// The read was cancelled for a restart, or a batch has failed.
@@ -88,17 +86,13 @@ func (e *Engine) follow(ctx context.Context) (err error) {
 			return lostAt(from, err)
 		}
 		e.recovered(following)
-		if before, err = e.launch(flying, g, b, origins, before, air); err != nil {
+		if err := e.launch(flying, air, b, origins); err != nil {
 			return err
 		}
-		if again := before.wait(flying); again {
+		if again := air.latest.wait(flying); again {
 			return nil
 		}
-		air = slices.DeleteFunc(append(air, before), (*flight).hasLanded)
-		if len(air) == flightsAtOnce {
-			_ = air[0].await(flying) // its failure ends the read
-			air = air[1:]
-		}
+		air.clear(flying)
 		from = b.Pos
 		e.gather(listen, copyGathers, func() bool { return !e.copying() })
 	}

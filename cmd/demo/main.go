@@ -37,9 +37,9 @@ func command() *cobra.Command {
 		Short: "Move real databases to their next version on this machine, under traffic, and check the result",
 		Long: "Move real databases to their next version on this machine: MongoDB and etcd are found or started,\n" +
 			"two services move from etcd to MongoDB and an application's collection within MongoDB, with\n" +
-			"controllers and servers as processes of their own. Clients write through both API versions and with\n" +
-			"the plain driver, cells run processes, of which one crashes in the switch, and at the end every\n" +
-			"acknowledged write and everything that must run is looked up. Without\n" +
+			"controllers, servers and proxies as processes of their own. Clients write through both API versions,\n" +
+			"and with the plain driver through two proxies. Cells run processes, of which one crashes in the\n" +
+			"switch. At the end every acknowledged write and everything that must run is looked up. Without\n" +
 			"--json a report for people goes to standard output; with it, that goes to standard error, and one\n" +
 			"JSON object to standard output. The exit status is 1 when anything was lost, failed or different.",
 		Args:          cobra.NoArgs,

@@ -58,25 +58,32 @@ var errExited = errors.New("it ended, and should not have")
 
 // ready waits until the process has logged its addresses and reports that it is ready.
 func (c *child) ready(ctx context.Context, patience time.Duration) error {
+	return c.await(ctx, patience, func(ctx context.Context) (err error) {
+		// The process logs its addresses when its ports are open.
+		if c.operator == "" {
+			if c.api, c.operator, err = subprocess.Addresses(c.log); err != nil {
+				return err
+			}
+		}
+		return probe(ctx, "http://"+c.operator+"/readyz")
+	})
+}
+
+// await calls check until it succeeds, patience is over or the process ends.
+func (c *child) await(ctx context.Context, patience time.Duration, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var last error
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		// The process logs its addresses when its ports are open.
-		if c.operator == "" {
-			c.api, c.operator, last = subprocess.Addresses(c.log)
+		err := check(ctx)
+		if err == nil {
+			return nil
 		}
-		if c.operator != "" {
-			err := probe(ctx, "http://"+c.operator+"/readyz")
-			if err == nil {
-				return nil
-			}
-			// Keep the last real answer: the error of the expired context has no information.
-			if ctx.Err() == nil {
-				last = err
-			}
+		// Keep the last real answer: the error of the expired context has no information.
+		if ctx.Err() == nil {
+			last = err
 		}
 		select {
 		case <-c.Done():

@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -98,8 +97,10 @@ type run struct {
 	backends              *backends
 	host                  *child // hosts the backends of a kept demo
 	services, application *deployed
-	servers               []*child // of the services
-	mongo                 *mongo.Client
+	servers               []*child      // of the services
+	proxies               []*child      // of the application
+	mongo                 *mongo.Client // for loading and checks
+	app                   *mongo.Client // of the application, through the proxies
 	etcd                  *etcdcoord.Store
 }
 
@@ -129,11 +130,7 @@ func (r *run) demo(ctx context.Context) (Result, error) {
 	if err := r.startProcesses(ctx); err != nil {
 		return Result{}, err
 	}
-	text, err := os.ReadFile(r.layout.file(lensFile))
-	if err != nil {
-		return Result{}, fmt.Errorf("read the lens: %w", err)
-	}
-	lens, err := lens.Parse(lensFile, text)
+	lens, err := lens.Parse(lensFile, lensText)
 	if err != nil {
 		return Result{}, err
 	}
@@ -154,7 +151,7 @@ func (r *run) demo(ctx context.Context) (Result, error) {
 
 // children returns all running processes of the demo.
 func (r *run) children() []*child {
-	all := slices.Concat(r.servers, r.services.controllers, r.application.controllers)
+	all := slices.Concat(r.servers, r.proxies, r.services.controllers, r.application.controllers)
 	if r.host != nil {
 		all = append(all, r.host)
 	}
@@ -182,7 +179,7 @@ func (r *run) judge(ctx context.Context, t *traffic, u upgraded) (Result, error)
 	}
 	res := Result{
 		Backend: "mongodb " + r.backends.Version, Active: active, Shards: ringSize,
-		Controllers: controllerCount, Servers: len(r.servers),
+		Controllers: controllerCount, Servers: len(r.servers), Proxies: len(r.proxies),
 		CopyDocsPerSecond: u.copyRate, Lost: f.lost(), Duplicated: f.duplicated(), Resurrected: f.resurrected(),
 		Late: len(f.late), LateMillis: f.lateFor.Milliseconds(), Fence: map[string]string{}, Engines: map[string][]string{},
 		WritesAcked: len(t.tally.writes), WritesFailed: t.tally.failed, Reads: t.tally.reads, ReadsFailed: t.tally.readsFailed,

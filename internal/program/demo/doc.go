@@ -6,12 +6,14 @@
 //   - the sample services, with records in etcd in v1 and in MongoDB in v2, and two servers
 //   - an existing application's collection in MongoDB, loaded with real records
 //
-// Each deployment has two controllers. All of these are processes of their own.
+// Each deployment has two controllers. The application connects to two proxies. All of these are
+// processes of their own.
 //
 // Clients create, update, delete and read through both API versions. An application does the same
-// with the plain driver, and follows the Deployment API like any application. The data cover three
-// transforms. One process record becomes several. Secrets change their key. A lens changes the
-// application's documents in a collection with a fixed name. Cells run the instances of some
+// with the plain driver and one connection string, that of the proxies. Nothing else in it knows of a
+// switch: it uses only fields that keep their place. The data cover three transforms. One process
+// record becomes several. Secrets change their key. A lens changes further fields of the
+// application's documents, in a collection with a fixed name. Cells run the instances of some
 // processes under the sample's reconciler; one cell crashes in each switch.
 //
 // The demo upgrades both deployments, lets traffic continue, and switches back and forth as often

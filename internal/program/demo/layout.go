@@ -2,13 +2,13 @@ package app
 
 import (
 	"crypto/rand"
+	_ "embed"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"dbcontroller.dev/examples/bbs"
-	"dbcontroller.dev/examples/packages"
 )
 
 // ringSize is the number of shards of a demo.
@@ -26,7 +26,11 @@ const (
 	servicesFile    = "services.yaml"
 	applicationFile = "application.yaml"
 	lensFile        = "packages.yaml"
+	proxyFile       = "proxy.yaml"
 )
+
+//go:embed packages.yaml
+var lensText []byte
 
 // layout holds the files and database names of a demo.
 type layout struct {
@@ -77,10 +81,28 @@ initialVersion: %s              # a service that begins would begin at the newes
 	application := "# An existing application's collection, on one machine.\n" + common(applicationName) +
 		"dbs:\n" + inMongo("packages", oldVersion, l.oldDB) + inMongo("packages", newVersion, l.newDB) +
 		fmt.Sprintf("kinds:\n- {from: %[1]s, to: %[1]s, lens: %[2]s}\n", packagesKind, lensFile)
-	for name, content := range map[string][]byte{servicesFile: []byte(services), applicationFile: []byte(application), lensFile: packages.Lens()} {
+	for name, content := range map[string][]byte{servicesFile: []byte(services), applicationFile: []byte(application), lensFile: lensText} {
 		if err := os.WriteFile(l.file(name), content, 0o600); err != nil {
 			return fmt.Errorf("write the demo's files: %w", err)
 		}
+	}
+	return nil
+}
+
+// writeProxy writes the configuration of the proxies. Each chooses its own port.
+func (l layout) writeProxy(controllers []string) error {
+	text := fmt.Sprintf(`# The proxies between the application and MongoDB.
+listen: 127.0.0.1:0
+upstream: $(%[1]s)
+deployments:
+- application: packages
+  controllers: ["%[2]s"]
+  database: %[3]s
+  collections: {%[4]s: %[4]s}
+  uris: {%[5]s: "$(%[1]s)", %[6]s: "$(%[1]s)"}
+`, uriVariable, strings.Join(controllers, `", "`), l.oldDB, packagesKind, oldVersion, newVersion)
+	if err := os.WriteFile(l.file(proxyFile), []byte(text), 0o600); err != nil {
+		return fmt.Errorf("write the demo's files: %w", err)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/config"
@@ -54,10 +55,9 @@ func (r *run) startBackends(ctx context.Context) error {
 
 // startProcesses starts controllers and servers, and waits until all are ready.
 func (r *run) startProcesses(ctx context.Context) error {
-	env := []string{uriVariable + "=" + r.backends.URI}
 	start := func(d *deployed, name, binary string, args ...string) (*child, error) {
 		args = append(args, "--config", r.layout.file(d.file), "--id", name, "--operator-listen", "127.0.0.1:0")
-		return spawn(name, binary, args, env, r.layout.file(name+".log"), r.Keep)
+		return spawn(name, binary, args, r.environment(), r.layout.file(name+".log"), r.Keep)
 	}
 	for _, d := range r.deployments() {
 		for i := range controllerCount {
@@ -85,8 +85,11 @@ func (r *run) startProcesses(ctx context.Context) error {
 	}
 	r.say("%d controllers each of the services and the application, and %d servers are ready", controllerCount, len(r.servers))
 	r.say("watch both in a browser: http://%s/ui/", r.services.controllers[0].api)
-	return nil
+	return r.startProxies(ctx)
 }
+
+// environment returns the variables of the processes.
+func (r *run) environment() []string { return []string{uriVariable + "=" + r.backends.URI} }
 
 // cleanUp stops and removes everything that the demo made, unless it is kept. A failed step does
 // not skip the later ones.
@@ -96,10 +99,14 @@ func (r *run) cleanUp(ctx context.Context, kept bool) {
 			fmt.Fprintln(r.Stderr, "clean up:", err)
 		}
 	}
+	// Connections that are still open would delay the end of the proxies.
+	if r.app != nil {
+		complain(disconnect(ctx, r.app))
+	}
 	if !kept {
 		// Servers and controllers stop before the databases are dropped, or they would create
-		// collections again.
-		stopAll(r.servers)
+		// collections again. Proxies stop before their controllers, where they deregister.
+		stopAll(slices.Concat(r.servers, r.proxies))
 		stopAll(slices.Concat(r.services.controllers, r.application.controllers))
 		if r.mongo != nil {
 			complain(r.backends.drop(ctx, r.mongo, r.layout.databases()...))
@@ -110,10 +117,7 @@ func (r *run) cleanUp(ctx context.Context, kept bool) {
 		complain(r.etcd.Close())
 	}
 	if r.mongo != nil {
-		// The interrupt may have ended ctx, and connections are to be closed all the same.
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		complain(r.mongo.Disconnect(closing))
-		cancel()
+		complain(disconnect(ctx, r.mongo))
 	}
 	if kept {
 		return
@@ -125,6 +129,13 @@ func (r *run) cleanUp(ctx context.Context, kept bool) {
 		r.host.stop()
 	}
 	complain(os.RemoveAll(r.layout.dir))
+}
+
+// disconnect closes the connections of a client, even if an interrupt has ended ctx.
+func disconnect(ctx context.Context, c *mongo.Client) error {
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	return c.Disconnect(closing)
 }
 
 func stopAll(cs []*child) {
@@ -161,9 +172,10 @@ func (r *run) lookAround() {
 			line("%s   # %s of the %s", databases.Shell(db), v, d.name)
 		}
 	}
+	line("mongosh 'mongodb://%s/%s'   # as the application sees it, through the proxies", strings.Join(addresses(r.proxies), ","), r.layout.oldDB)
 	line("etcdctl --endpoints %s get --prefix '' --keys-only   # both deployments", strings.Join(r.backends.Etcd, ","))
 	line("ls %s   # configurations, lens, logs", r.layout.dir)
-	pids := make([]string, 0, 7)
+	pids := make([]string, 0, 9)
 	for _, c := range r.children() {
 		pids = append(pids, fmt.Sprint(c.Pid()))
 	}

@@ -20,17 +20,9 @@ import (
 // packagesKind is the application's collection, in both versions.
 const packagesKind = "packages"
 
-// shapes converts an application's document between versions. Writers keep the v1 shape and convert
-// it to the shape of the version that they write to.
+// shapes knows the shapes of an application's document in both versions. The application itself uses
+// only fields that have the same place in both.
 type shapes struct{ lens *lens.Lens }
-
-// in returns the document in the shape of a version.
-func (s shapes) in(version string, doc bson.Raw) (bson.Raw, error) {
-	if version == newVersion {
-		return s.lens.Up(doc, nil)
-	}
-	return doc, nil
-}
 
 // state returns the canonical form of a document in both versions.
 func (s shapes) state(doc bson.Raw) (state, error) {
@@ -71,12 +63,11 @@ func appendDoc(b *bytes.Buffer, doc bson.Raw) {
 	}
 }
 
-// newPackage returns a new v1 document.
+// newPackage returns a new document. Both versions have it in the same shape.
 func newPackage(id any, name string, op int64) (bson.Raw, error) {
 	return bson.Marshal(bson.D{
 		{Key: "_id", Value: id}, {Key: "name", Value: name}, {Key: "version", Value: fmt.Sprintf("1.0-%d", op)},
-		{Key: "architecture", Value: "amd64"}, {Key: "section", Value: "misc"}, {Key: "priority", Value: "optional"},
-		{Key: "installed_size", Value: int32(op)}, {Key: "homepage", Value: fmt.Sprintf("https://example.com/%s", name)},
+		{Key: "architecture", Value: "amd64"}, {Key: "installed_size", Value: int32(op)},
 		{Key: "maintainer", Value: bson.D{{Key: "name", Value: "Demo"}, {Key: "email", Value: "demo@example.com"}}},
 		{Key: "depends", Value: bson.A{bson.A{bson.D{{Key: "name", Value: "libc6"}, {Key: "op", Value: ">="}, {Key: "version", Value: "2.36"}}}}},
 		{Key: opField, Value: op},
@@ -86,7 +77,7 @@ func newPackage(id any, name string, op int64) (bson.Raw, error) {
 // opField holds the number of the operation that last wrote a document.
 const opField = "demo_operation"
 
-// changes returns the fields that an update sets, in the shape of v1, and the resulting document.
+// changes returns the fields that an update sets, and the resulting document in the shape of v1.
 func changes(doc bson.Raw, op int64) (set bson.D, next bson.Raw, err error) {
 	set = bson.D{{Key: "version", Value: fmt.Sprintf("2.0-%d", op)}, {Key: "installed_size", Value: int32(op)}, {Key: opField, Value: op}}
 	var d bson.D
@@ -102,27 +93,6 @@ func changes(doc bson.Raw, op int64) (set bson.D, next bson.Raw, err error) {
 	}
 	next, err = bson.Marshal(d)
 	return set, next, err
-}
-
-// renamed returns the fields of an update in the shape of a version. It takes them from the
-// converted document, so that only the lens knows the mapping.
-func (s shapes) renamed(version string, set bson.D, next bson.Raw) (bson.D, error) {
-	if version != newVersion {
-		return set, nil
-	}
-	up, err := s.lens.Up(next, nil)
-	if err != nil {
-		return nil, err
-	}
-	out := make(bson.D, 0, len(set))
-	for _, f := range set {
-		v, err := up.LookupErr(f.Key)
-		if err != nil {
-			return nil, fmt.Errorf("field %s in the shape of %s: %w", f.Key, version, err)
-		}
-		out = append(out, bson.E{Key: f.Key, Value: v})
-	}
-	return out, nil
 }
 
 // hotDocuments is the maximum number of loaded documents that clients write to. They stay in

@@ -11,8 +11,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"dbcontroller.dev/appclient"
-	"dbcontroller.dev/integration/workload"
 	"dbcontroller.dev/record"
 )
 
@@ -49,20 +47,42 @@ func (w *packageWriter) do(ctx context.Context, due time.Time) {
 
 // run makes one write and records its outcome. It reports false if the document's state is unknown;
 // the caller must not write it again.
-func (w *packageWriter) run(ctx context.Context, due time.Time, key string, next state, do func(context.Context, appclient.Collection, string) error) bool {
-	w.ledger.Begin(key, next)
-	version, err := w.app.write(ctx, do)
+func (w *packageWriter) run(ctx context.Context, due time.Time, doc bson.Raw, next state, do func(context.Context, *mongo.Collection) error) bool {
+	k, err := record.KeyOfDoc(doc)
 	if err != nil {
+		w.tally.writeFailed(err.Error())
+		return false
+	}
+	key := string(k)
+	w.ledger.Begin(key, next)
+	callCtx, cancel := context.WithTimeout(ctx, callPatience)
+	defer cancel()
+	if err := do(callCtx, w.app.packages); err != nil {
 		w.ledger.Unknown(key)
 		if ctx.Err() == nil {
-			w.tally.writeFailed(fmt.Sprintf("%s %s: %v", pathPackages, record.Key(key), err))
+			w.tally.writeFailed(fmt.Sprintf("%s %s: %v", pathPackages, k, err))
 		}
 		return false
 	}
 	w.ledger.Ack(key)
-	w.tally.wrote(write{due: due, acked: time.Now(), path: pathPackages, on: version})
+	w.tally.wrote(write{due: due, acked: time.Now(), path: pathPackages, on: w.app.version()})
 	return true
 }
+
+// put makes a write after which doc is the content of the document.
+func (w *packageWriter) put(ctx context.Context, due time.Time, doc bson.Raw, do func(context.Context, *mongo.Collection) error) {
+	next, err := w.shapes.state(doc)
+	if err != nil {
+		w.tally.writeFailed(err.Error())
+		return
+	}
+	if w.run(ctx, due, doc, next, do) {
+		w.live = append(w.live, doc)
+	}
+}
+
+// errMissed means that a write did not find its document. Only its own client writes a document.
+var errMissed = errors.New("the document was not found")
 
 // fresh returns an _id and a name for a new document. The _ids cover all types in the collection.
 // Those of deleted documents are reused.
@@ -91,45 +111,18 @@ func (w *packageWriter) insert(ctx context.Context, due time.Time, op int64) {
 		w.tally.writeFailed(err.Error())
 		return
 	}
-	key, next, ok := w.plan(doc)
-	if !ok {
-		return
-	}
-	if w.run(ctx, due, key, next, func(ctx context.Context, c appclient.Collection, version string) error {
-		shaped, err := w.shapes.in(version, doc)
-		if err == nil {
-			_, err = c.InsertOne(ctx, shaped)
-		}
+	w.put(ctx, due, doc, func(ctx context.Context, c *mongo.Collection) error {
+		_, err := c.InsertOne(ctx, doc)
 		return err
-	}) {
-		w.live = append(w.live, doc)
-	}
-}
-
-// plan returns the key of a document and its expected state.
-func (w *packageWriter) plan(doc bson.Raw) (key string, next state, ok bool) {
-	k, err := record.KeyOfDoc(doc)
-	if err == nil {
-		next, err = w.shapes.state(doc)
-	}
-	if err != nil {
-		w.tally.writeFailed(err.Error())
-		return "", state{}, false
-	}
-	return string(k), next, true
+	})
 }
 
 func (w *packageWriter) remove(ctx context.Context, due time.Time) {
 	doc := taken(w.rng, &w.live)
-	key, _, ok := w.plan(doc)
-	if !ok {
-		return
-	}
-	if w.run(ctx, due, key, state{}, func(ctx context.Context, c appclient.Collection, _ string) error {
-		res, err := c.DeleteOne(ctx, bson.D{{Key: "_id", Value: doc.Lookup("_id")}})
-		// This client owns the document, so a miss means that the collection has moved.
+	if w.run(ctx, due, doc, state{}, func(ctx context.Context, c *mongo.Collection) error {
+		res, err := c.DeleteOne(ctx, byID(doc))
 		if err == nil && res.DeletedCount == 0 {
-			return appclient.ErrMoved
+			return errMissed
 		}
 		return err
 	}) {
@@ -144,24 +137,9 @@ func (w *packageWriter) replace(ctx context.Context, due time.Time, op int64) {
 		w.tally.writeFailed(err.Error())
 		return
 	}
-	key, next, ok := w.plan(doc)
-	if !ok {
-		return
-	}
-	if w.run(ctx, due, key, next, func(ctx context.Context, c appclient.Collection, version string) error {
-		shaped, err := w.shapes.in(version, doc)
-		if err != nil {
-			return err
-		}
-		res, err := c.ReplaceOne(ctx, bson.D{{Key: "_id", Value: doc.Lookup("_id")}}, shaped)
-		// This client owns the document, so a miss means that the collection has moved.
-		if err == nil && res.MatchedCount == 0 {
-			return appclient.ErrMoved
-		}
-		return err
-	}) {
-		w.live = append(w.live, doc)
-	}
+	w.put(ctx, due, doc, func(ctx context.Context, c *mongo.Collection) error {
+		return matched(c.ReplaceOne(ctx, byID(doc), doc))
+	})
 }
 
 func (w *packageWriter) update(ctx context.Context, due time.Time, op int64) {
@@ -170,90 +148,55 @@ func (w *packageWriter) update(ctx context.Context, due time.Time, op int64) {
 		w.tally.writeFailed(err.Error())
 		return
 	}
-	key, next, ok := w.plan(doc)
-	if !ok {
-		return
-	}
-	if w.run(ctx, due, key, next, func(ctx context.Context, c appclient.Collection, version string) error {
-		fields, err := w.shapes.renamed(version, set, doc)
-		if err != nil {
-			return err
-		}
-		res, err := c.UpdateOne(ctx, bson.D{{Key: "_id", Value: doc.Lookup("_id")}}, bson.D{{Key: "$set", Value: fields}})
-		// This client owns the document, so a miss means that the collection has moved.
-		if err == nil && res.MatchedCount == 0 {
-			return appclient.ErrMoved
-		}
-		return err
-	}) {
-		w.live = append(w.live, doc)
-	}
-}
-
-// application is an existing program with a collection. It knows MongoDB and the Deployment API,
-// and no other part of this project.
-type application struct{ *appclient.App }
-
-// registrationTTL is the time that controllers remember an application that is gone.
-const registrationTTL = 10 * time.Second
-
-// openApplication registers the application with any of the controllers.
-func openApplication(ctx context.Context, controllers []string, m *mongo.Client) (*application, error) {
-	app, err := appclient.Open(ctx, appclient.Config{
-		Controllers: controllers, Application: "packages", Mongo: m, TTL: registrationTTL, Patience: callPatience,
+	w.put(ctx, due, doc, func(ctx context.Context, c *mongo.Collection) error {
+		return matched(c.UpdateOne(ctx, byID(doc), bson.D{{Key: "$set", Value: set}}))
 	})
-	return &application{app}, err
 }
 
-// write makes a write in the current collection, and returns the version written to.
-func (a *application) write(ctx context.Context, do func(ctx context.Context, c appclient.Collection, version string) error) (version string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callPatience)
-	defer cancel()
-	err = a.Write(ctx, func(ctx context.Context, at appclient.Place) error {
-		version = at.Version
-		c, err := at.Collection(packagesKind)
-		if err != nil {
-			return err
-		}
-		return do(ctx, c, at.Version)
-	})
-	return version, err
+func byID(doc bson.Raw) bson.D { return bson.D{{Key: "_id", Value: doc.Lookup("_id")}} }
+
+func matched(res *mongo.UpdateResult, err error) error {
+	if err == nil && res.MatchedCount == 0 {
+		return errMissed
+	}
+	return err
 }
 
-// read reads one document in the current collection. A document that is found is current, because
-// writes go elsewhere only after its collection was renamed. A missing document is believed only if
-// the collection has not moved.
+// application is an existing program with a collection. It knows MongoDB, by the connection string of
+// the proxies, and no part of this project. It uses only fields that both versions have, so it always
+// writes the same.
+type application struct {
+	packages *mongo.Collection
+	deployed *deployed // for measurements; the program does not know it
+}
+
+// version returns the version that the deployment serves, as the demo has observed it.
+func (a *application) version() string {
+	_, _, d := a.deployed.line.window()
+	return d.CurrentVersion
+}
+
+// read reads one document. A correct state has the shape of the version that was served during the
+// read. The client cannot know which, so either shape counts; checkPackages knows it.
 func (a *application) read(ctx context.Context, l *ledger, t *tally, key string) {
-	ctx, cancel := context.WithTimeout(ctx, callPatience)
+	callCtx, cancel := context.WithTimeout(ctx, callPatience)
 	defer cancel()
-	print := ""
-	var reading workload.Reading[state]
-	var version string
-	err := a.Read(ctx, func(ctx context.Context, at appclient.Place) error {
-		reading, version, print = l.Read(key), at.Version, ""
-		c, err := at.Collection(packagesKind)
-		if err != nil {
-			return err
-		}
-		doc, err := c.FindOne(ctx, bson.D{{Key: "_id", Value: record.Key(key).Value()}}).Raw()
-		// The collection may have moved before the read. ErrMoved makes the client look again.
-		if errors.Is(err, mongo.ErrNoDocuments) {
-			return appclient.ErrMoved
-		}
+	reading, print := l.Read(key), ""
+	doc, err := a.packages.FindOne(callCtx, bson.D{{Key: "_id", Value: record.Key(key).Value()}}).Raw()
+	switch {
+	case err == nil:
 		print = printDoc(doc)
-		return err
-	})
-	// Still missing at the current place: the document is absent, and the ledger decides.
-	if errors.Is(err, appclient.ErrMoved) {
+	// A missing document is an answer as well; the ledger knows if it may be absent.
+	case errors.Is(err, mongo.ErrNoDocuments):
 		err = nil
 	}
-	if err == nil {
-		err = reading.Check(print, formOf(version))
+	if err == nil && reading.Check(print, formOf(oldVersion)) != nil {
+		err = reading.Check(print, formOf(newVersion))
 	}
 	switch {
 	case err == nil:
 		t.read()
-	case !errors.Is(ctx.Err(), context.Canceled):
+	case ctx.Err() == nil:
 		t.readFailed(fmt.Sprintf("%s: %v", record.Key(key), err))
 	}
 }

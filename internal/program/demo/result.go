@@ -37,6 +37,7 @@ type Result struct {
 	Engines map[string][]string `json:"engines"`
 	// CellCrashes is the number of switches during which a cell of the BBS crashed.
 	CellCrashes int `json:"cell_crashes"`
+	Proxies     int `json:"proxies"` // of the application
 }
 
 // Switch is one switch of a demo.
@@ -126,7 +127,7 @@ func (r Result) report(w io.Writer) error {
 	}
 	b.WriteString("\nResult\n")
 	line("backend", "%s", r.Backend)
-	line("active", "%s, %d shards, %d controllers, %d servers", r.Active, r.Shards, r.Controllers, r.Servers)
+	line("active", "%s, %d shards, %d controllers, %d servers, %d proxies", r.Active, r.Shards, r.Controllers, r.Servers, r.Proxies)
 	line("moved", "%d records, copied at %d a second", r.Records, r.CopyDocsPerSecond)
 	line("writes", "%d acknowledged, %d failed", r.WritesAcked, r.WritesFailed)
 	line("reads", "%d, %d failed", r.Reads, r.ReadsFailed)

@@ -18,7 +18,7 @@ const wantJSON = `{"backend": "mongodb 8.2.0", "active": "v2", "shards": 16, "co
  "verified": {"compared": 0, "mismatched": 0, "parked": 0},
  "switches": [{"from": "v1", "to": "v2", "write_pause_ms": {"n": 0, "p50": 0, "p99": 0, "max": 0},
   "phases_ms": {"hold": 0, "fence": 0, "drain": 0, "flip": 0, "restart": 0}}],
- "late": 0, "late_ms": 0, "engines": {"bbs": ["etcd", "mongodb"], "packages": ["mongodb", "mongodb"]}, "cell_crashes": 1}`
+ "late": 0, "late_ms": 0, "engines": {"bbs": ["etcd", "mongodb"], "packages": ["mongodb", "mongodb"]}, "cell_crashes": 1, "proxies": 2}`
 
 func TestJSONIsOneLineOfTheShapePromised(t *testing.T) {
 	t.Parallel()
@@ -26,7 +26,7 @@ func TestJSONIsOneLineOfTheShapePromised(t *testing.T) {
 		Backend: "mongodb 8.2.0", Active: "v2", Shards: 16, Controllers: 2, Servers: 2,
 		Fence:    map[string]string{"bbs": "uuid", "packages": "validator"},
 		Switches: []Switch{{From: "v1", To: "v2"}},
-		Engines:  map[string][]string{"bbs": {"etcd", "mongodb"}, "packages": {"mongodb", "mongodb"}}, CellCrashes: 1,
+		Engines:  map[string][]string{"bbs": {"etcd", "mongodb"}, "packages": {"mongodb", "mongodb"}}, CellCrashes: 1, Proxies: 2,
 	}
 	var got, want bytes.Buffer
 	if err := r.print(&got, true); err != nil {

@@ -73,9 +73,7 @@ func (t *traffic) prepare(ctx context.Context) error {
 	if t.cells, err = startCells(ctx, t.bbsWriters[0], t.run.http, servers); err != nil {
 		return err
 	}
-	if t.app, err = openApplication(ctx, addresses(t.run.application.controllers), t.run.mongo); err != nil {
-		return err
-	}
+	t.app = &application{packages: t.run.app.Database(t.run.layout.oldDB).Collection(packagesKind), deployed: t.run.application}
 	for i := range n {
 		w := &packageWriter{
 			app: t.app, shapes: t.shapes, ledger: t.packages, tally: t.tally, ops: &t.ops, rng: t.rng(n + i), number: i,

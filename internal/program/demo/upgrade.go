@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -44,13 +43,6 @@ func (s switched) pause(writes []write) Pause {
 // upgrade runs the traffic and, meanwhile, all switches that the options ask for. The traffic
 // continues for a while after the last switch.
 func (r *run) upgrade(ctx context.Context, t *traffic) (u upgraded, err error) {
-	// Deregister the application even after an interrupt, or controllers would wait for it in a
-	// switch.
-	defer func() {
-		ended, cancel := context.WithTimeout(context.WithoutCancel(ctx), callPatience)
-		defer cancel()
-		err = errors.Join(err, t.app.Close(ended))
-	}()
 	if err := r.openEtcd(ctx); err != nil {
 		return u, err
 	}

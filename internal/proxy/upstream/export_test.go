@@ -19,6 +19,18 @@ func (c *Cluster) Lines() int {
 	return len(c.lines.used)
 }
 
+// Dead counts those of them that the server has ended.
+func (c *Cluster) Dead() (n int) {
+	c.lines.mu.Lock()
+	defer c.lines.mu.Unlock()
+	for _, l := range c.lines.used {
+		if !l.alive() {
+			n++
+		}
+	}
+	return n
+}
+
 // Lines are lines without a cluster.
 type Lines struct{ *lines }
 

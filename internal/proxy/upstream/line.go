@@ -3,10 +3,12 @@ package upstream
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo/address"
@@ -39,6 +41,7 @@ type line struct {
 	lines  *lines
 	forget func() // called with lines.mu held
 	in     *bufio.Reader
+	raw    syscall.RawConn // below Conn; nil: it has none
 }
 
 // numbered is the local address of a line, with a serial number. The driver returns the local address of a connection as
@@ -105,7 +108,26 @@ func (ls *lines) of(c *mnet.Connection) *line {
 	delete(ls.dialed, local)
 	ls.used[name], l.in = l, bufio.NewReaderSize(l.Conn, lineBuffer)
 	l.forget = func() { delete(ls.used, name) }
+	if c, ok := l.Conn.(syscall.Conn); ok {
+		l.raw, _ = c.SyscallConn() // nil after an error
+	}
 	return l
+}
+
+// alive reports whether the server keeps the connection open, as far as it is known here. Nothing may be under way on
+// it, so any byte that waits is a fault.
+func (l *line) alive() bool {
+	if l.raw == nil {
+		return true
+	}
+	open := false
+	err := l.raw.Read(func(fd uintptr) bool {
+		var b [1]byte
+		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK)
+		open = errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EINTR)
+		return true // do not wait
+	})
+	return err == nil && open
 }
 
 // exchange sends a request and returns the reply. After an error the line is of no further use. name is that of the

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -30,6 +31,19 @@ type server struct {
 	listen net.Listener
 	asked  chan struct{} // a command came that has no answer
 	g      sync.WaitGroup
+
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+// drop ends all connections.
+func (s *server) drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
+		_ = c.Close()
+	}
+	s.conns = nil
 }
 
 func start(t *testing.T) *server {
@@ -51,6 +65,9 @@ func startAt(t *testing.T, l net.Listener) *server {
 			if err != nil {
 				return
 			}
+			s.mu.Lock()
+			s.conns = append(s.conns, conn)
+			s.mu.Unlock()
 			s.g.Go(func() { s.serve(conn) })
 		}
 	})
@@ -229,6 +246,70 @@ func TestExchangeRefusesOtherReply(t *testing.T) {
 			}
 			if _, three, err := exchange(9, "echo"); err != nil || three != two {
 				t.Errorf("a third request, over %s after %s: %v", three, two, err)
+			}
+		})
+	}
+}
+
+// TestConnOfKilledServer: a server is killed while a connection to it waits for the next use, and the driver has not
+// noticed it. No client gets that connection.
+func TestConnOfKilledServer(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		servers int
+		again   bool // it is there again at once
+	}{
+		{name: "restarted", servers: 1, again: true},
+		{name: "gone", servers: 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var servers []*server
+			var at []string
+			for range tc.servers {
+				s := start(t)
+				servers, at = append(servers, s), append(at, s.listen.Addr().String())
+			}
+			c, err := upstream.Open("mongodb://" + strings.Join(at, ",") + "/?heartbeatFrequencyMS=3600000")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := c.Close(context.WithoutCancel(t.Context())); err != nil {
+					t.Error(err)
+				}
+			}()
+			used := map[string]int{}
+			use := func() {
+				t.Helper()
+				conn, err := c.Conn(t.Context(), nil, upstream.Want{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Release()
+				used[conn.Address().String()]++
+				if _, err := conn.Exchange(t.Context(), message.Message{ID: 7, Body: body(t, bson.D{{Key: "echo", Value: 1}, {Key: "ok", Value: 1.0}})}.Append(nil)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for len(c.Known()) < tc.servers {
+				runtime.Gosched() // the driver asks them
+			}
+			for used[at[0]] == 0 {
+				use()
+			}
+			if !tc.again {
+				_ = servers[0].listen.Close()
+			}
+			servers[0].drop()
+			for c.Dead() == 0 {
+				runtime.Gosched() // the end comes over the network
+			}
+			clear(used)
+			for range 20 {
+				use()
+			}
+			if n := used[at[0]]; (n > 0) != tc.again {
+				t.Errorf("%d connections to the killed server", n)
 			}
 		})
 	}

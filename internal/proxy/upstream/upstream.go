@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/address"
@@ -124,19 +125,34 @@ func (c *Cluster) Conn(ctx context.Context, as *Login, want Want) (*Conn, error)
 			return nil, fmt.Errorf("the cluster was opened without the login %s", as)
 		}
 	}
-	server, err := t.SelectServer(ctx, want)
-	if err != nil {
-		return nil, fmt.Errorf("no server: %w", err)
-	}
-	conn, err := server.Connection(ctx)
-	if err != nil {
-		if as != nil && refused(err) {
-			return nil, fmt.Errorf("%w %s", ErrLogin, as) // the cause says no more, and the client must not see it
+	for left := tries; ; left-- {
+		server, err := t.SelectServer(ctx, want)
+		if err != nil {
+			return nil, fmt.Errorf("no server: %w", err)
 		}
-		return nil, fmt.Errorf("no server: %w", err)
+		conn, err := server.Connection(ctx)
+		if err != nil {
+			if as != nil && refused(err) {
+				return nil, fmt.Errorf("%w %s", ErrLogin, as) // the cause says no more, and the client must not see it
+			}
+			return nil, fmt.Errorf("no server: %w", err)
+		}
+		one := &Conn{conn: conn, line: c.lines.of(conn), server: server}
+		if err = one.check(); err == nil {
+			return one, nil
+		}
+		one.fail(err)
+		one.Release()
+		// Nothing was sent yet, and the driver knows now that the server is gone, so the next selection waits for
+		// another one. A driver of a client repeats only once, and may have met a second proxy that knows as little.
+		if left == 1 {
+			return nil, fmt.Errorf("no server: %w", err)
+		}
 	}
-	return &Conn{conn: conn, line: c.lines.of(conn), server: server}, nil
 }
+
+// tries is the number of servers that Conn selects at most.
+const tries = 3
 
 // Conn is a connection that one client uses now.
 type Conn struct {
@@ -151,6 +167,14 @@ func (c *Conn) Address() address.Address { return c.conn.Address() }
 
 // Server returns the description of the server.
 func (c *Conn) Server() description.Server { return c.conn.Description() }
+
+// check returns an error if the server has ended the connection while nobody used it, as a server that is killed does.
+func (c *Conn) check() error {
+	if c.line == nil || c.line.alive() {
+		return nil
+	}
+	return topology.ConnectionError{ConnectionID: c.conn.ID(), Wrapped: io.EOF}
+}
 
 // Exchange sends a request and returns the reply. After an error the outcome of the request is unknown.
 func (c *Conn) Exchange(ctx context.Context, request []byte) (message.Message, error) {

@@ -71,9 +71,9 @@ spec: mongodb ## Run the drivers' specification tests directly and through the p
 
 # CI has no time for this. mongodump and mongorestore come from PATH, or from DBCONTROLLER_TEST_MONGODUMP and
 # DBCONTROLLER_TEST_MONGORESTORE. Without them the other clients run.
-CLIENTS ?= one two killed restarted cut controllers sharded
+CLIENTS ?= one two killed restarted cut controllers sharded steps primary
 .PHONY: clients
-clients: mongodb pymongo ## Run unmodified clients of all kinds behind proxies over whole upgrades, within one cluster, across two, with proxies that are killed or restarted or whose replies break off, with controllers that are killed, and on a sharded cluster: make clients CLIENTS=two.
+clients: mongodb pymongo ## Run unmodified clients of all kinds behind proxies over whole upgrades, within one cluster, across two, with proxies that are killed or restarted or whose replies break off, with controllers that are killed, on a sharded cluster, with such faults in each step of a switch, and with the primary killed in each: make clients CLIENTS=two.
 	DBCONTROLLER_CLIENTS='$(CLIENTS)' go test -count=1 -timeout 1h -v -run 'TestUnmodifiedClients$$' ./integration
 
 # CI tests what a release left (TestReleased), and not two builds side by side.

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -34,10 +35,16 @@ const clientsVariable = "DBCONTROLLER_CLIENTS"
 const (
 	clientAccounts = 20
 	clientRecords  = 10_000
-	clientWorkers  = 2
+	clientWorkers  = 4
 	// stepsPerPlace is what each client does at each place before the next switch begins.
-	stepsPerPlace = 15
+	stepsPerPlace = 40
+	// stepsPerScan is the number of steps from one cursor over all records to the next. Such a cursor costs as much as
+	// ten steps.
+	stepsPerScan = 20
 )
+
+// commandsPerStep is the number of commands of a step in the ordinary case, without those of cursors over all records.
+var commandsPerStep = map[string]int64{"go": 11, "pymongo": 11, "node": 11, "mongoose": 14}
 
 // unmodifiedPart has the settings that the test gives to the program of one client.
 type unmodifiedPart struct {
@@ -47,7 +54,7 @@ type unmodifiedPart struct {
 	Workers  int    `json:"workers"`
 	Accounts int    `json:"accounts"` // with the _id 0 and up, between which transactions move money
 	Records  int    `json:"records"`
-	Scan     int    `json:"scan"` // steps from one cursor over all records to the next
+	Scan     int    `json:"scan"` // stepsPerScan
 	// Killed: proxies are lost now and then. A cursor then ends as behind a router that is lost, and the client reads
 	// again.
 	Killed bool `json:"killed"`
@@ -57,10 +64,11 @@ type unmodifiedPart struct {
 // they count by $inc, move money and insert in a transaction, make a bulk write with an upsert, find and modify,
 // delete, and read what they wrote. Sometimes they read all records by a cursor, in many batches.
 type unmodified struct {
-	t     *testing.T
-	name  string
-	steps atomic.Int64
-	again atomic.Int64
+	t       *testing.T
+	name    string
+	workers int
+	steps   atomic.Int64
+	again   atomic.Int64
 
 	mu     sync.Mutex
 	failed bool
@@ -205,53 +213,66 @@ func TestUnmodifiedClients(t *testing.T) { //nolint:paralleltest // each one nee
 	}
 	for _, name := range cases {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 			defer cancel()
-			var cluster *mongotest.Cluster
-			own := ""
-			if name == "sharded" {
-				cluster = mongotest.Sharded(t)
-				own = cluster.URI()
-			} else {
-				own = start(ctx, t, localmongo.Options{Own: true}).URI()
-			}
-			uris := map[string]string{"v1": own, "v2": own}
+			own := func(nodes int) *localmongo.Server { return start(ctx, t, localmongo.Options{Nodes: nodes, Own: true}) }
 			switch name {
-			case "one", "sharded":
+			case "one":
+				uri := own(1).URI()
+				thereAndBackTwice(ctx, t, name, map[string]string{"v1": uri, "v2": uri}, nil)
+			case "sharded":
+				cluster := mongotest.Sharded(t)
+				thereAndBackTwice(ctx, t, name, map[string]string{"v1": cluster.URI(), "v2": cluster.URI()}, cluster)
 			case "two", "killed", "restarted", "cut", "controllers":
-				uris["v2"] = start(ctx, t, localmongo.Options{Own: true}).URI()
+				thereAndBackTwice(ctx, t, name, map[string]string{"v1": own(1).URI(), "v2": own(1).URI()}, nil)
+			case "steps":
+				faultsInEachStep(ctx, t, map[string]string{"v1": own(1).URI(), "v2": own(1).URI()})
+			case "primary":
+				nodes := own(3)
+				primaryInEachStep(ctx, t, map[string]string{"v1": nodes.URI(), "v2": nodes.URI()}, nodes)
 			default:
-				t.Fatalf("%s=%s: want one (cluster), two, killed, restarted, cut, controllers or sharded", clientsVariable, name)
+				t.Fatalf("%s=%s: want one (cluster), two, killed, restarted, cut, controllers, sharded, steps or primary", clientsVariable, name)
 			}
-			thereAndBackTwice(ctx, t, name, uris, cluster)
 		})
 	}
 }
 
-// thereAndBackTwice runs one case. In the cases killed and restarted it ends one proxy in each switch to v2, and the
-// other one after each switch. In the case controllers it kills controllers instead. In the case cut the replies of the
-// proxies break off now and then.
-func thereAndBackTwice(ctx context.Context, t *testing.T, name string, uris map[string]string, cluster *mongotest.Cluster) {
+// behind is a system whose clients work behind two proxies.
+type behind struct {
+	*system
+	cluster   *mongotest.Cluster // nil: replica sets
+	names     []string           // of the collections
+	apis      []string           // of the controllers; the proxies know them also after a restart
+	addresses []string           // of the proxies
+	proxies   [2]*child
+	cuts      *cuts         // before the proxies; nil: none
+	uri       string        // of the clients
+	poll      bool          // clients in JavaScript learn only from their commands that a proxy is gone
+	client    *mongo.Client // of the test, through the proxies
+	db        *mongo.Database
+	clients   []*unmodified
+	dumps     *dumps
+	began     time.Time
+	stop      func() // ends the clients
+}
+
+// newBehind makes the collections. toSwitch is the section switch of the configuration; empty: unhurried.
+func newBehind(ctx context.Context, t *testing.T, uris map[string]string, cluster *mongotest.Cluster, toSwitch string) *behind {
 	t.Helper()
-	lost := name == "killed" || name == "restarted" || name == "cut" // routers, now and then
-	names := []string{"accounts", "entries", "records", "restored"}
+	b := &behind{cluster: cluster, names: []string{"accounts", "entries", "records", "restored"}}
 	kinds := ""
-	for _, name := range names {
+	for _, name := range b.names {
 		kinds += fmt.Sprintf("- {from: %s, to: %s, lens: packages.yaml}\n", name, name)
 	}
-	setup := settings{service: "shop", lens: "lens: 1\noperations: []\n", kinds: "\n" + kinds, uris: uris}
-	if cluster != nil {
-		setup.toSwitch = "{deadline: 30s, maxLag: 5s}"
-	}
-	s := newSystem(ctx, t, setup)
-	for _, name := range names {
+	b.system = newSystem(ctx, t, settings{service: "shop", lens: "lens: 1\noperations: []\n", kinds: "\n" + kinds, uris: uris, toSwitch: toSwitch})
+	for _, name := range b.names {
 		// Not accounts: it has a unique index.
 		if cluster != nil && (name == "entries" || name == "records") {
-			cluster.ShardHashed(t, s.db["v1"].Name(), name)
-			cluster.ShardHashed(t, s.db["v2"].Name(), record.PhysicalName(name, 1))
+			cluster.ShardHashed(t, b.system.db["v1"].Name(), name)
+			cluster.ShardHashed(t, b.system.db["v2"].Name(), record.PhysicalName(name, 1))
 			continue
 		}
-		if err := s.db["v1"].CreateCollection(ctx, name); err != nil {
+		if err := b.system.db["v1"].CreateCollection(ctx, name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -259,108 +280,173 @@ func thereAndBackTwice(ctx context.Context, t *testing.T, name string, uris map[
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The proxies know the controllers by these addresses, also after a restart.
-	apis := []string{fmt.Sprint("127.0.0.1:", ports[2]), fmt.Sprint("127.0.0.1:", ports[3])}
+	address := func(i int) string { return fmt.Sprint("127.0.0.1:", ports[i]) }
+	b.addresses, b.apis = []string{address(0), address(1)}, []string{address(2), address(3)}
+	return b
+}
+
+// startProxy starts a proxy, also again at its address.
+func (b *behind) startProxy(ctx context.Context, i int) {
+	b.t.Helper()
+	b.proxies[i] = b.proxyProcess(ctx, b.addresses[i], b.apis, b.names...)
+}
+
+// parameters are those of connection strings of the proxies.
+func (b *behind) parameters() string {
+	if b.cluster != nil {
+		return "?retryWrites=false" // the page of the proxy says so
+	}
+	return ""
+}
+
+// start starts the proxies and the clients. Controllers must be there. lost: proxies or servers are lost now and then.
+func (b *behind) start(ctx context.Context, lost bool) {
+	t := b.t
+	t.Helper()
+	for i := range b.proxies {
+		b.startProxy(ctx, i)
+	}
+	var err error
+	if b.client, err = mongo.Connect(options.Client().ApplyURI("mongodb://" + strings.Join(b.addresses, ",") + "/" + b.parameters())); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.client.Disconnect(context.WithoutCancel(ctx)) }) // the test ends
+	to := slices.Clone(b.addresses)
+	if b.cuts != nil {
+		for i := range to {
+			to[i] = b.cuts.before(ctx, t, to[i])
+		}
+	}
+	b.uri = "mongodb://" + strings.Join(to, ",") + "/" + b.parameters()
+	part := unmodifiedPart{
+		URI: b.uri, Database: b.system.db["v1"].Name(), Workers: clientWorkers, Accounts: clientAccounts, Records: clientRecords,
+		Scan: stepsPerScan, Killed: lost,
+	}
+	b.db = b.client.Database(part.Database)
+	fillForClients(ctx, t, b.db)
+
+	var stops []func()
+	add := func(name string, run func(u *unmodified, part unmodifiedPart) (stop func())) {
+		u := &unmodified{t: t, name: name, workers: clientWorkers, made: map[string]int{}}
+		part := part
+		part.Name = name
+		// If the monitor of this driver notices a lost router before a command does, the driver does not repeat the
+		// command.
+		if b.poll && (name == "node" || name == "mongoose") {
+			part.URI += "?serverMonitoringMode=poll"
+		}
+		b.clients, stops = append(b.clients, u), append(stops, run(u, part))
+	}
+	b.began = time.Now()
+	for name, args := range clientPrograms(t) {
+		add(name, func(u *unmodified, part unmodifiedPart) func() { return u.run(ctx, t, args, part) })
+	}
+	add("go", func(u *unmodified, part unmodifiedPart) func() { return u.runGo(ctx, part) })
+	b.dumps = &dumps{stop: func() {}}
+	if !lost { // they do not try again
+		b.dumps = startDumps(ctx, t, b.uri, part.Database)
+	}
+	b.stop = sync.OnceFunc(func() {
+		var g sync.WaitGroup
+		for _, stop := range append(stops, b.dumps.stop) {
+			g.Go(stop)
+		}
+		g.Wait()
+	})
+}
+
+// goesOn waits until each client has made some steps.
+func (b *behind) goesOn(ctx context.Context, what string) {
+	b.t.Helper()
+	for _, u := range b.clients {
+		before := u.steps.Load()
+		eventually(ctx, b.t, u.name+" works "+what, func() error {
+			if n := u.steps.Load() - before; n < stepsPerPlace && !u.hasFailed() {
+				return fmt.Errorf("%d steps", n)
+			}
+			return nil
+		})
+	}
+}
+
+// listsAll compares the names of the collections that clients see with those of the application.
+func (b *behind) listsAll(ctx context.Context, where string) {
+	b.t.Helper()
+	all, err := b.db.ListCollectionNames(ctx, bson.D{})
+	if slices.Sort(all); err != nil || !slices.Equal(all, b.names) {
+		b.t.Errorf("%s the collections are %v, want %v: %v", where, all, b.names, err)
+	}
+}
+
+// end stops the clients, and compares the data with what they were told.
+func (b *behind) end(ctx context.Context) {
+	t := b.t
+	t.Helper()
+	b.stop()
+	took, all := time.Since(b.began).Seconds(), 0.0
+	for _, u := range b.clients {
+		rate := float64(u.steps.Load()*commandsPerStep[u.name]) / took
+		all += rate
+		t.Logf("%s: %d steps, %.0f commands/s, %d cursors ended with a proxy", u.name, u.steps.Load(), rate, u.again.Load())
+		u.check(ctx, t, b.db)
+	}
+	t.Logf("%.0f commands/s in all, in %.0f s", all, took)
+	b.dumps.check(ctx, t, b.db)
+	checkMoney(ctx, t, b.db)
+}
+
+// thereAndBackTwice runs one case. In the cases killed and restarted it ends one proxy in each switch to v2, and the
+// other one after each switch. In the case controllers it kills controllers instead. In the case cut the replies of the
+// proxies break off now and then.
+func thereAndBackTwice(ctx context.Context, t *testing.T, name string, uris map[string]string, cluster *mongotest.Cluster) {
+	t.Helper()
+	toSwitch := ""
+	if cluster != nil {
+		toSwitch = "{deadline: 30s, maxLag: 5s}"
+	}
+	b := newBehind(ctx, t, uris, cluster, toSwitch)
 	control := func(i int) *child {
 		id := fmt.Sprint("controller-", i)
-		return s.adopt(spawn(t, id, program(built.path(t), []string{
-			"run", "--config", s.config, "--id", id, "--api-listen", apis[i], "--operator-listen", "127.0.0.1:0",
-		}, s.env))).ready(ctx)
+		return b.adopt(spawn(t, id, program(built.path(t), []string{
+			"run", "--config", b.config, "--id", id, "--api-listen", b.apis[i], "--operator-listen", "127.0.0.1:0",
+		}, b.env))).ready(ctx)
 	}
 	controllers := []*child{control(0), control(1)}
-	var proxies [2]*child
-	addresses := []string{fmt.Sprint("127.0.0.1:", ports[0]), fmt.Sprint("127.0.0.1:", ports[1])}
-	for i := range proxies {
-		proxies[i] = s.proxyProcess(ctx, addresses[i], apis, names...)
+	if name == "cut" {
+		b.cuts = &cuts{}
 	}
+	b.start(ctx, name == "killed" || name == "restarted" || name == "cut")
+	defer b.stop()
 	// end ends a proxy or a controller, and starts another one at its address.
 	end := func(i int) {
 		switch name {
 		case "controllers":
-			s.kill(controllers[i])
+			b.kill(controllers[i])
 			controllers[i] = control(i)
 			return
 		case "killed":
-			proxies[i].kill()
+			b.proxies[i].kill()
 		case "restarted":
-			if code := proxies[i].terminate(proxyEnds); code != 0 {
+			if code := b.proxies[i].terminate(proxyEnds); code != 0 {
 				t.Errorf("proxy %d ended with %d after SIGTERM", i, code)
 			}
 		default:
 			return
 		}
-		proxies[i] = s.proxyProcess(ctx, addresses[i], apis, names...)
+		b.startProxy(ctx, i)
 	}
-	parameters := ""
-	if cluster != nil {
-		parameters = "?retryWrites=false" // the page of the proxy says so
-	}
-	client, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + strings.Join(addresses, ",") + "/" + parameters))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Disconnect(context.WithoutCancel(ctx)) //nolint:errcheck // the test ends
-	cuts := &cuts{}
-	if name == "cut" {
-		for i := range addresses {
-			addresses[i] = cuts.before(ctx, t, addresses[i])
-		}
-	}
-	uri := "mongodb://" + strings.Join(addresses, ",") + "/" + parameters
-	part := unmodifiedPart{
-		URI: uri, Database: s.db["v1"].Name(), Workers: clientWorkers, Accounts: clientAccounts, Records: clientRecords, Scan: 5, Killed: lost,
-	}
-	db := client.Database(part.Database)
-	fillForClients(ctx, t, db)
-
-	var clients []*unmodified
-	var stops []func()
-	add := func(name string, run func(u *unmodified, part unmodifiedPart) (stop func())) {
-		u := &unmodified{t: t, name: name, made: map[string]int{}}
-		part := part
-		part.Name = name
-		clients, stops = append(clients, u), append(stops, run(u, part))
-	}
-	for name, args := range clientPrograms(t) {
-		add(name, func(u *unmodified, part unmodifiedPart) func() { return u.run(ctx, t, args, part) })
-	}
-	add("go", func(u *unmodified, part unmodifiedPart) func() { return u.runGo(ctx, part) })
-	dumps := &dumps{stop: func() {}}
-	if !lost { // they do not try again
-		dumps = startDumps(ctx, t, uri, part.Database)
-	}
-	stop := sync.OnceFunc(func() {
-		var g sync.WaitGroup
-		for _, stop := range append(stops, dumps.stop) {
-			g.Go(stop)
-		}
-		g.Wait()
-	})
-	defer stop()
-	goesOn := func(what string) {
-		t.Helper()
-		for _, u := range clients {
-			before := u.steps.Load()
-			eventually(ctx, t, u.name+" works "+what, func() error {
-				if n := u.steps.Load() - before; n < stepsPerPlace && !u.hasFailed() {
-					return fmt.Errorf("%d steps", n)
-				}
-				return nil
-			})
-		}
-	}
-	goesOn("at the start")
-	cuts.on.Store(true)
+	b.goesOn(ctx, "at the start")
+	b.cuts.turn(true)
 	for _, version := range []string{"v2", "v1", "v2", "v1"} {
-		s.beginTo(ctx, version)
-		s.await(ctx, "the switch to "+version, func(d upgradestate.Deployment) bool {
+		b.beginTo(ctx, version)
+		b.await(ctx, "the switch to "+version, func(d upgradestate.Deployment) bool {
 			return d.CurrentVersion == version || d.Upgrade != nil && d.Upgrade.State == upgradestate.Switching
 		})
 		if version == "v2" {
 			end(0)
 		}
-		s.await(ctx, "the flip to "+version, flipped(version))
-		d, err := s.record.Get(ctx)
+		b.await(ctx, "the flip to "+version, flipped(version))
+		d, err := b.record.Get(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -369,28 +455,21 @@ func thereAndBackTwice(ctx context.Context, t *testing.T, name string, uris map[
 		if held := d.LastSwitch.Millis["hold"]; version == "v1" && held >= 1000 {
 			t.Errorf("the switch back to %s held writes for %d ms: it waited for a process that is gone", version, held)
 		}
-		all, err := db.ListCollectionNames(ctx, bson.D{})
-		if slices.Sort(all); err != nil || !slices.Equal(all, names) {
-			t.Errorf("at %s the collections are %v, want %v: %v", version, all, names, err)
-		}
-		goesOn("at " + version)
+		b.listsAll(ctx, "at "+version)
+		b.goesOn(ctx, "at "+version)
 		// Not sooner: drivers repeat a command once, and it may have met the end of the other proxy.
 		end(1)
-		goesOn("with another proxy at " + version)
+		b.goesOn(ctx, "with another proxy at "+version)
 	}
-	cuts.on.Store(false) // no client tries its end again
-	stop()
-	if n := cuts.made.Load(); name == "cut" && n == 0 {
-		t.Error("no reply was cut")
-	} else if n > 0 {
-		t.Logf("%d replies were cut", n)
+	b.cuts.turn(false) // no client tries its end again
+	b.stop()
+	if name == "cut" {
+		t.Logf("%d replies were cut", b.cuts.made.Load())
+		if b.cuts.made.Load() == 0 {
+			t.Error("no reply was cut")
+		}
 	}
-	for _, u := range clients {
-		t.Logf("%s: %d steps, %d cursors ended with a proxy", u.name, u.steps.Load(), u.again.Load())
-		u.check(ctx, t, db)
-	}
-	dumps.check(ctx, t, db)
-	checkMoney(ctx, t, db)
+	b.end(ctx)
 }
 
 func fillForClients(ctx context.Context, t *testing.T, db *mongo.Database) {
@@ -430,8 +509,8 @@ func checkMoney(ctx context.Context, t *testing.T, db *mongo.Database) {
 // check compares the data with the writes that the database acknowledged to a client.
 func (u *unmodified) check(ctx context.Context, t *testing.T, db *mongo.Database) {
 	t.Helper()
-	if len(u.made) != clientWorkers {
-		t.Errorf("%s: %d workers have told their end, want %d", u.name, len(u.made), clientWorkers)
+	if len(u.made) != u.workers {
+		t.Errorf("%s: %d workers have told their end, want %d", u.name, len(u.made), u.workers)
 	}
 	// The last step of a worker that failed may have been made in part.
 	exact := !u.failed

@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // cutEvery is the number of replies of which one is cut. A driver repeats a command once, so two cuts must not come
@@ -19,6 +21,50 @@ const cutEvery = 300
 type cuts struct {
 	on            atomic.Bool
 	replies, made atomic.Int64
+
+	mu   sync.Mutex
+	next string // proxy whose next reply to a command is cut
+	// asked has the times of the commands that wait for replies.
+	asked map[*relayed]time.Time
+}
+
+// relayed is a connection of a client to a proxy.
+type relayed struct {
+	proxy          string
+	client, server net.Conn
+}
+
+func (r *relayed) close() { _, _ = r.client.Close(), r.server.Close() }
+
+// turn cuts every cutEvery-th reply from now on, or ends that. A nil receiver cuts nothing.
+func (c *cuts) turn(on bool) {
+	if c != nil {
+		c.on.Store(on)
+	}
+}
+
+// strike cuts the next reply of a proxy to a command, and at once the connection that has waited longest for one.
+func (c *cuts) strike(proxy string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.next = proxy
+	var longest *relayed
+	for r, since := range c.asked {
+		if r.proxy == proxy && (longest == nil || since.Before(c.asked[longest])) {
+			longest = r
+		}
+	}
+	if longest != nil {
+		c.made.Add(1)
+		longest.close()
+	}
+}
+
+// struck reports whether the reply of the last strike was cut.
+func (c *cuts) struck() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.next == ""
 }
 
 // before puts itself before a proxy, and returns the address for the clients.
@@ -53,36 +99,88 @@ func (c *cuts) serve(ctx context.Context, client net.Conn, proxy string) {
 	if err != nil {
 		return
 	}
-	defer server.Close()
-	defer context.AfterFunc(ctx, func() { _, _ = client.Close(), server.Close() })()
+	r := &relayed{proxy: proxy, client: client, server: server}
+	defer r.close()
+	defer context.AfterFunc(ctx, r.close)()
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		_, _ = io.Copy(server, client)
-		_ = server.Close()
+		defer r.close()
+		for c.ask(r) {
+		}
 	}()
-	for c.pass(client, server) {
+	for c.reply(r) {
 	}
-	_, _ = client.Close(), server.Close()
+	r.close()
 	<-sent
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.asked, r)
 }
 
-// pass passes one reply on. It returns false at the end of the connection.
-func (c *cuts) pass(client io.Writer, server io.Reader) bool {
-	var size [4]byte
-	if _, err := io.ReadFull(server, size[:]); err != nil {
+// ask passes one message of the client on. It returns false at the end of the connection.
+func (c *cuts) ask(r *relayed) bool {
+	message, err := readMessage(r.client)
+	if err != nil {
 		return false
 	}
-	reply := make([]byte, binary.LittleEndian.Uint32(size[:]))
-	copy(reply, size[:])
-	if _, err := io.ReadFull(server, reply[len(size):]); err != nil {
-		return false
+	if !greets(message) {
+		c.mu.Lock()
+		if c.asked == nil {
+			c.asked = map[*relayed]time.Time{}
+		}
+		c.asked[r] = time.Now()
+		c.mu.Unlock()
 	}
-	if c.on.Load() && c.replies.Add(1)%cutEvery == 0 {
-		c.made.Add(1)
-		_, _ = client.Write(reply[:len(reply)/2])
-		return false
-	}
-	_, err := client.Write(reply)
+	_, err = r.server.Write(message)
 	return err == nil
+}
+
+// reply passes one reply on, likewise.
+func (c *cuts) reply(r *relayed) bool {
+	message, err := readMessage(r.server)
+	if err != nil {
+		return false
+	}
+	if c.cuts(r) {
+		c.made.Add(1)
+		_, _ = r.client.Write(message[:len(message)/2])
+		return false
+	}
+	_, err = r.client.Write(message)
+	return err == nil
+}
+
+// cuts reports whether the reply that has come is cut.
+func (c *cuts) cuts(r *relayed) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, asked := c.asked[r]
+	delete(c.asked, r)
+	if asked && c.next == r.proxy {
+		c.next = ""
+		return true
+	}
+	return c.on.Load() && c.replies.Add(1)%cutEvery == 0
+}
+
+func readMessage(from io.Reader) ([]byte, error) {
+	var size [4]byte
+	if _, err := io.ReadFull(from, size[:]); err != nil {
+		return nil, err
+	}
+	message := make([]byte, binary.LittleEndian.Uint32(size[:]))
+	copy(message, size[:])
+	_, err := io.ReadFull(from, message[len(size):])
+	return message, err
+}
+
+// greets reports whether a message is a hello. Those of monitors wait for their replies for long.
+func greets(message []byte) bool {
+	const opMsg, name = 2013, 26 // in a message whose first section is the body
+	if len(message) < name || binary.LittleEndian.Uint32(message[12:]) != opMsg {
+		return true // the handshake of old
+	}
+	command, _, _ := bytes.Cut(message[name:], []byte{0})
+	return bytes.EqualFold(command, []byte("hello")) || bytes.EqualFold(command, []byte("isMaster"))
 }

@@ -60,9 +60,9 @@ func TestProxyStops(t *testing.T) {
 	defer client.Disconnect(context.WithoutCancel(ctx)) //nolint:errcheck // the test ends
 	db := client.Database(s.db["v1"].Name())
 	fillForClients(ctx, t, db)
-	u := &unmodified{t: t, name: "go", made: map[string]int{}}
+	u := &unmodified{t: t, name: "go", workers: 2, made: map[string]int{}}
 	stop := sync.OnceFunc(u.runGo(ctx, unmodifiedPart{
-		Name: "go", URI: uri, Database: db.Name(), Workers: clientWorkers, Accounts: clientAccounts, Records: clientRecords, Scan: 5, Killed: true,
+		Name: "go", URI: uri, Database: db.Name(), Workers: u.workers, Accounts: clientAccounts, Records: clientRecords, Scan: 5, Killed: true,
 	}))
 	defer stop()
 	plain := &unretried{db: db}
@@ -77,7 +77,7 @@ func TestProxyStops(t *testing.T) {
 		t.Helper()
 		before := u.steps.Load()
 		eventually(ctx, t, "the application works "+what, func() error {
-			if n := u.steps.Load() - before; n < 3*clientWorkers && !u.hasFailed() {
+			if n := u.steps.Load() - before; n < int64(3*u.workers) && !u.hasFailed() {
 				return fmt.Errorf("%d steps", n)
 			}
 			return nil

@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -49,6 +50,7 @@ type part struct {
 	Config string
 	Break  breakPoint // of a controller
 	Steps  bool       // of a controller: it stands still in each step of a switch
+	API    string     // of a controller: address of its API; empty: any free port
 	Hold   int        // of a server: writes to v1 that are held once it is armed
 	Flags  []string   // of a server: those of the service
 }
@@ -178,7 +180,7 @@ func playController(ctx context.Context, s stage) error {
 	}()
 	return controllerapp.New(s.config, registry, steps, controllerapp.Options{
 		Options:   controller.Options{ID: s.ID, Carry: carries, Wrap: b.wrap, StartupWait: patience},
-		APIListen: "127.0.0.1:0", OperatorListen: "127.0.0.1:0",
+		APIListen: cmp.Or(s.API, "127.0.0.1:0"), OperatorListen: "127.0.0.1:0",
 	}, s.log).Run(ctx)
 }
 

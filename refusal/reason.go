@@ -41,6 +41,8 @@ const (
 	// RegionUnavailable means that the region that owns the record could not be reached. The write
 	// was not sent.
 	RegionUnavailable Reason = "REGION_UNAVAILABLE"
+	// Moving means that the record moves to another region. MetaRegion names that region.
+	Moving Reason = "MOVING"
 )
 
 // After these reasons something has to change: the client, its request, or the service. The refused
@@ -116,6 +118,7 @@ var rows = []row{
 	{StreamEnded, connect.CodeUnavailable},
 	{CoordinationUnavailable, connect.CodeUnavailable},
 	{RegionUnavailable, connect.CodeUnavailable},
+	{Moving, connect.CodeUnavailable},
 	{VersionNotActive, connect.CodeFailedPrecondition},
 	{VersionNotReady, connect.CodeNotFound},
 	{VersionRetired, connect.CodeNotFound},

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -52,6 +53,22 @@ func (t *Table[M]) Watched(m protoreflect.MethodDescriptor) (func(proto.Message)
 		}
 		return ev, record.Record{Kind: t.cfg.Kind, Key: record.StringKey(ev.Name), Doc: doc}, nil
 	}, nil
+}
+
+// Acceptable returns an error if the table would not create a resource with this record. It runs
+// Config.Check, as for a new resource.
+func (t *Table[M]) Acceptable(ctx context.Context, rec record.Record) error {
+	name, _ := rec.Key.Name()
+	if err := t.pattern.check(t.cfg.NameField, name); err != nil {
+		return err
+	}
+	m, err := t.join(name, rec, nil)
+	if err != nil {
+		return err
+	}
+	t.setName(m, name)
+	var none M
+	return t.cfg.Check(ctx, m, none)
 }
 
 var errOtherResource = errors.New("the watch sent a resource under another name")

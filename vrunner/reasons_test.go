@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -172,6 +173,23 @@ var reasons = map[refusal.Reason]struct {
 	refusal.NotOwner: {connect.CodeFailedPrecondition, false, "region=eu", func(ctx context.Context, t *testing.T) refusing {
 		w := newWorld(ctx, t, plain)
 		return refusing{handler: w.serves(ctx, w.clients(), vrunner.Config{}, writesOfRegion())}
+	}},
+	refusal.Moving: {connect.CodeUnavailable, true, "region=eu", func(ctx context.Context, t *testing.T) refusing {
+		w := newWorld(ctx, t, plain)
+		return refusing{handler: w.serves(ctx, w.clients(), vrunner.Config{}, call{do: func(ctx context.Context, version string, views map[string]*vrunner.View) error {
+			kind := kindOf[version]
+			m := record.Mutation{Kind: kind, Key: record.StringKey("a")}
+			doc, err := bson.Marshal(bson.D{{Key: "_id", Value: "a"}, {Key: "home", Value: "eu"}, {Key: "move", Value: "leaving:eu:v1.1.a"}})
+			if err != nil {
+				return err
+			}
+			m.Doc = doc
+			if err := views[version].Write(ctx, []record.Mutation{m}); err != nil {
+				return err
+			}
+			store := region.Over(views[version], "us", nil, map[string]region.Kind{kind: {Field: "home", Move: "move"}})
+			return store.Write(ctx, []record.Mutation{m})
+		}})}
 	}},
 	refusal.RegionUnavailable: {connect.CodeUnavailable, true, "", func(ctx context.Context, t *testing.T) refusing {
 		w := newWorld(ctx, t, plain)

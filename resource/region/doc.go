@@ -24,7 +24,9 @@
 //     unreachable for a while, copies stay as they are.
 //   - A write that concerns a copy has no effect here. Its error has the reason refusal.NotOwner and
 //     names the owner. A transaction of records of several regions is refused as a whole.
-//   - A client cannot change the owner of a record by a write.
+//   - A client changes the owner of a record only by a move, if its kind has Kind.Move: a change of the
+//     field begins it, and servers do the rest (internal/engine/moves). A record that moves is
+//     read-only (refusal.Moving), and at most one region accepts writes of it at any time.
 //
 // A list reads copies and owned records one after the other, so it is not a snapshot, like every
 // list.
@@ -37,7 +39,7 @@
 // # What this package does not own
 //
 // The package neither makes copies nor reaches other regions; the server does
-// (internal/engine/copies). It knows one version only: a request of an older API is translated or
+// (internal/engine/copies and moves). It knows one version only: a request of an older API is translated or
 // adapted first, and meets this store then.
 //
 // Begin to read at Kind and Over.

@@ -24,6 +24,11 @@ type Kind struct {
 	// Collection is the part of the record's name in front of the region: regions for names such as
 	// projects/p/regions/eu/secrets/s. Such a record keeps its region, because its name has it.
 	Collection string
+	// Move is a field of the message, of type string, in which the server keeps how far a move of the
+	// record to another region is. With it, a change of Field moves the record. Servers set it in
+	// every write; what clients send is ignored. Transformers must carry both fields unchanged. All
+	// versions of a service set it, or none. Empty: records do not move. Only with Field.
+	Move string
 	// Watch is the procedure that sends the records of the kind and their changes, without the
 	// leading slash: secrets.v2.SecretService/WatchSecrets. An empty request must mean all records.
 	Watch string
@@ -36,6 +41,8 @@ type Table interface {
 	// Watched returns a function that reads the messages of a watch. It returns the event and, for
 	// vrunner.EventPut, the record as the table itself would store the resource.
 	Watched(m protoreflect.MethodDescriptor) (func(proto.Message) (vrunner.Event, record.Record, error), error)
+	// Acceptable returns an error if the table would not create a resource with this record.
+	Acceptable(ctx context.Context, rec record.Record) error
 }
 
 // CopiesKind returns the kind that holds the copies of a kind.
@@ -60,6 +67,8 @@ func (k Kind) Check(kind string) error {
 		return fmt.Errorf("%s: set either Field or Collection, the place of the owning region", kind)
 	case strings.ContainsAny(k.Field, ".$"):
 		return fmt.Errorf("%s: Field is %q, want a field of the message itself", kind, k.Field)
+	case k.Move != "" && (k.Field == "" || k.Move == k.Field || strings.ContainsAny(k.Move, ".$")):
+		return fmt.Errorf("%s: Move is %q, want another field of the message itself, next to Field", kind, k.Move)
 	case strings.Count(k.Watch, "/") != 1:
 		return fmt.Errorf("%s: Watch is %q, want SERVICE/METHOD", kind, k.Watch)
 	case k.Table == nil:
@@ -80,6 +89,24 @@ func (k Kind) Method(apis []protoreflect.ServiceDescriptor) (protoreflect.Method
 		}
 	}
 	return nil, fmt.Errorf("%s is no procedure of the version that answers with a stream", k.Watch)
+}
+
+// CheckMove returns an error if messages of the watch m have no field Move of type string.
+func (k Kind) CheckMove(m protoreflect.MethodDescriptor) error {
+	fields := m.Output().Fields()
+	for i := range fields.Len() {
+		message := fields.Get(i).Message()
+		if k.Move == "" || message == nil {
+			continue
+		}
+		if f := message.Fields().ByName(protoreflect.Name(k.Move)); f != nil && f.Kind() == protoreflect.StringKind && !f.IsList() {
+			return nil
+		}
+	}
+	if k.Move == "" {
+		return nil
+	}
+	return fmt.Errorf("the resource of %s has no field %s of type string, which Move names", k.Watch, k.Move)
 }
 
 // OwnerOf returns the region that a record names as its owner, or "" if it names none. doc may be nil

@@ -20,6 +20,13 @@ func (s *Store) List(ctx context.Context, kind, prefix, after string, limit int)
 	if limit <= 0 {
 		limit = defaultList
 	}
+	if s.alone {
+		recs, _, err := s.listAlone(kind, after, limit, 0, func(after string, limit int) ([]record.Record, bool, error) {
+			recs, err := s.data.List(ctx, kind, prefix, after, limit)
+			return recs, len(recs) >= limit, err
+		})
+		return recs, err
+	}
 	// Without a limit of bytes, each page has all records up to the limit, and so has their merge.
 	recs, _, err := s.merge(ctx, kind, prefix, after, limit, 0, func(kind, prefix, after string) ([]record.Record, bool, error) {
 		recs, err := s.data.List(ctx, kind, prefix, after, limit)
@@ -33,7 +40,7 @@ func (s *Store) ListBounded(ctx context.Context, kind, prefix, after string, lim
 	if limit <= 0 {
 		limit = defaultList
 	}
-	page := func(kind, prefix, after string) ([]record.Record, bool, error) {
+	page := func(kind, prefix, after string, limit int) ([]record.Record, bool, error) {
 		if bounded, ok := s.data.(vrunner.BoundedStore); ok {
 			return bounded.ListBounded(ctx, kind, prefix, after, limit, bytes)
 		}
@@ -41,9 +48,35 @@ func (s *Store) ListBounded(ctx context.Context, kind, prefix, after string, lim
 		return recs, len(recs) >= limit, err
 	}
 	if !s.copied(ctx, kind) {
-		return page(kind, prefix, after)
+		return page(kind, prefix, after, limit)
 	}
-	return s.merge(ctx, kind, prefix, after, limit, bytes, page)
+	if s.alone {
+		return s.listAlone(kind, after, limit, bytes, func(after string, limit int) ([]record.Record, bool, error) {
+			return page(kind, prefix, after, limit)
+		})
+	}
+	return s.merge(ctx, kind, prefix, after, limit, bytes, func(kind, prefix, after string) ([]record.Record, bool, error) {
+		return page(kind, prefix, after, limit)
+	})
+}
+
+// listAlone returns the owned records of as many pages as the limit needs: a short list would end the
+// caller's.
+func (s *Store) listAlone(kind, after string, limit, bytes int, page func(after string, limit int) ([]record.Record, bool, error)) (out []record.Record, more bool, err error) {
+	for size := 0; ; {
+		var recs []record.Record
+		if recs, more, err = page(after, limit-len(out)); err != nil {
+			return nil, false, err
+		}
+		for _, rec := range recs {
+			if after, _ = rec.Key.Name(); s.kinds[kind].MoveOf(rec.Doc).Owns() {
+				out, size = append(out, rec), size+len(rec.Doc)
+			}
+		}
+		if !more || len(recs) == 0 || len(out) >= limit || bytes > 0 && size >= bytes {
+			return out, more, nil
+		}
+	}
 }
 
 // cursor is a page of a list, of which the merge takes the first records.
@@ -61,6 +94,11 @@ func (c *cursor) name() string {
 	}
 	_, name, _ := OfCopy(key)
 	return name
+}
+
+// found returns the first record.
+func (c *cursor) found(kind Kind) found {
+	return found{c.recs[0], c.copied, kind.MoveOf(c.recs[0].Doc)}
 }
 
 // merge returns the first records of a kind and of its copies in name order. It ends where one of the
@@ -89,29 +127,28 @@ func (s *Store) merge(ctx context.Context, kind, prefix, after string, limit, by
 	}
 	for size := 0; len(out) < limit && (bytes <= 0 || size < bytes); {
 		var first *cursor
+		var best found
 		for _, c := range all {
 			switch {
 			case len(c.recs) == 0 && c.more:
 				return out, true, nil
 			case len(c.recs) == 0:
-			// Of two with one name the owned one counts, which is the last cursor.
-			case first == nil || c.name() < first.name() || !c.copied && c.name() == first.name():
-				first = c
+			case first == nil || c.name() < first.name() || c.name() == first.name() && c.found(s.kinds[kind]).rank() < best.rank():
+				first, best = c, c.found(s.kinds[kind])
 			}
 		}
 		if first == nil {
 			return out, false, nil
 		}
-		name, rec := first.name(), first.recs[0]
+		name := first.name()
 		for _, c := range all {
 			if len(c.recs) > 0 && c.name() == name {
 				c.recs = c.recs[1:]
 			}
 		}
-		if first.copied {
-			if rec, err = s.shown(ctx, kind, rec); err != nil {
-				return nil, false, err
-			}
+		rec, err := s.shown(ctx, kind, best)
+		if err != nil {
+			return nil, false, err
 		}
 		out, size = append(out, rec), size+len(rec.Doc)
 	}
@@ -171,7 +208,10 @@ func (s *Store) ListNames(ctx context.Context, kind, prefix, after string, limit
 // which would find owned records only.
 func (s *Store) Indexed(kind, field string) bool {
 	index, ok := s.data.(vrunner.IndexStore)
-	_, copied := s.kinds[kind]
+	k, copied := s.kinds[kind]
+	if s.alone {
+		copied = k.Move != "" // an index finds reservations, too
+	}
 	return ok && !copied && index.Indexed(kind, field)
 }
 

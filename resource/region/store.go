@@ -16,6 +16,8 @@ type Store struct {
 	own    string   // name of this region
 	others []string // names of the regions whose copies are shown
 	kinds  map[string]Kind
+	moves  string // version of the data, whose records can move; empty: no move begins
+	alone  bool   // shows records that this region owns, and nothing else
 }
 
 var (
@@ -30,6 +32,22 @@ var (
 // the declared kinds. data must have the kinds of CopiesKind.
 func Over(data vrunner.Store, own string, others []string, kinds map[string]Kind) *Store {
 	return &Store{data: data, own: own, others: others, kinds: kinds}
+}
+
+// Moving returns the store with moves: a change of the region in a record moves it, if its kind has
+// Kind.Move. version is the name of the version of the data.
+func (s *Store) Moving(version string) *Store {
+	out := *s
+	out.moves = version
+	return &out
+}
+
+// Alone returns the store without copies, for the background work of a service. It shows and writes the
+// records that this region owns at the moment, and no others.
+func (s *Store) Alone() *Store {
+	out := *s
+	out.others, out.alone = nil, true
+	return &out
 }
 
 // Region returns the name of this region.
@@ -53,7 +71,8 @@ func (s *Store) copied(ctx context.Context, kind string) bool {
 // Get returns an owned record, or else a copy, or record.ErrNotFound.
 func (s *Store) Get(ctx context.Context, kind, key string) (record.Record, error) {
 	rec, err := s.data.Get(ctx, kind, key)
-	if !s.copied(ctx, kind) || !errors.Is(err, record.ErrNotFound) {
+	away := err == nil && !s.kinds[kind].MoveOf(rec.Doc).Owns()
+	if !s.copied(ctx, kind) || !errors.Is(err, record.ErrNotFound) && !away {
 		return rec, err
 	}
 	// The record may have become an owned one after the first read, and its copy gone. One moment
@@ -72,7 +91,7 @@ func (s *Store) Get(ctx context.Context, kind, key string) (record.Record, error
 func (s *Store) Select(ctx context.Context, sels []record.Selector, asList bool) ([]record.Record, error) {
 	all := s.copiesOf(sels, func(kind string) bool { return s.copied(ctx, kind) })
 	recs, err := s.selectData(ctx, append(all, sels...), asList)
-	if err != nil || len(all) == 0 {
+	if err != nil || onlyOwned(ctx) || len(all) == 0 && !s.alone {
 		return recs, err
 	}
 	return s.shownOf(ctx, recs)
@@ -99,35 +118,75 @@ func (s *Store) copiesOf(sels []record.Selector, of func(kind string) bool) (all
 // id identifies a record shown.
 type id struct{ kind, name string }
 
-// shownOf returns each record once: the owned one, or else a copy.
+// shownOf returns each record once: the owned one, or else the best of the others (rank).
 func (s *Store) shownOf(ctx context.Context, recs []record.Record) ([]record.Record, error) {
-	have := map[id]bool{}
+	best, order := s.best(recs)
 	var out []record.Record
-	for _, rec := range recs {
-		if _, ok := s.ofCopies(rec.Kind); !ok {
-			name, _ := rec.Key.Name()
-			have[id{rec.Kind, name}] = true
-			out = append(out, rec)
-		}
-	}
-	for _, rec := range recs {
-		kind, ok := s.ofCopies(rec.Kind)
-		if !ok {
+	for _, of := range order {
+		if s.alone && !best[of].owned() {
 			continue
 		}
-		key, _ := rec.Key.Name()
-		_, name, ok := OfCopy(key)
-		if !ok || have[id{kind, name}] {
-			continue
-		}
-		have[id{kind, name}] = true
-		shown, err := s.shown(ctx, kind, rec)
+		shown, err := s.shown(ctx, of.kind, best[of])
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, shown)
 	}
 	return out, nil
+}
+
+// found is a record under a name: in the collection of its kind, or a copy.
+type found struct {
+	record.Record
+	copied bool
+	move   Move
+}
+
+// owned reports whether this region owns the record.
+func (f found) owned() bool { return !f.copied && f.move.Owns() }
+
+// rank orders the records of one name. The lowest one is shown.
+//
+// While a record moves, both regions have it. The one that owns it counts. A third region may see that
+// the old owner has deleted it before it sees that the new one has it, so a reservation is shown
+// before nothing is.
+func (f found) rank() int {
+	switch {
+	case f.owned():
+		return 0
+	case f.copied && f.move.Owns():
+		return 1
+	case f.move.Step == Left:
+		return 2
+	default:
+		return 3
+	}
+}
+
+// best returns the record of the lowest rank for each name, and the names in the order of recs.
+func (s *Store) best(recs []record.Record) (best map[id]found, order []id) {
+	best = map[id]found{}
+	for _, rec := range recs {
+		f := found{Record: rec}
+		key, _ := rec.Key.Name()
+		of := id{rec.Kind, key}
+		if kind, ok := s.ofCopies(rec.Kind); ok {
+			_, name, named := OfCopy(key)
+			if !named {
+				continue
+			}
+			f.copied, of = true, id{kind, name}
+		}
+		f.move = s.kinds[of.kind].MoveOf(rec.Doc)
+		have, there := best[of]
+		if !there {
+			order = append(order, of)
+		}
+		if !there || f.rank() < have.rank() {
+			best[of] = f
+		}
+	}
+	return best, order
 }
 
 // selectData selects of the data. Without the ability it reads the copies first: a record that moves
@@ -167,18 +226,43 @@ func (s *Store) ofCopies(copies string) (string, bool) {
 	return "", false
 }
 
-// shown returns a copy as a record of its kind. A read before a change refuses it: only its owner has
-// the present state.
-func (s *Store) shown(ctx context.Context, kind string, rec record.Record) (record.Record, error) {
-	key, _ := rec.Key.Name()
-	region, name, _ := OfCopy(key)
-	if vrunner.IsChanging(ctx) {
-		return rec, elsewhere(ctx, region)
+// shown returns a record, or a copy as a record of its kind. A read before a change refuses what this
+// region does not own: only its owner has the present state.
+func (s *Store) shown(ctx context.Context, kind string, f found) (record.Record, error) {
+	if !f.owned() && vrunner.IsChanging(ctx) {
+		return f.Record, s.refusal(ctx, f)
 	}
+	if !f.copied {
+		return f.Record, nil
+	}
+	rec := f.Record
+	key, _ := rec.Key.Name()
+	_, name, _ := OfCopy(key)
 	rec.Kind, rec.Key = kind, record.StringKey(name)
 	var err error
 	rec.Doc, err = WithID(rec.Doc, name)
 	return rec, err
+}
+
+// refusal returns the error for a write to a record that this region does not own.
+func (s *Store) refusal(ctx context.Context, f found) error {
+	key, _ := f.Key.Name()
+	region, _, _ := OfCopy(key)
+	switch {
+	case f.copied && f.move.Owns():
+		return elsewhere(ctx, region)
+	case f.copied && f.move.Step == Arriving:
+		return moving(region)
+	case f.move.Step == Arriving:
+		return moving(s.own)
+	default:
+		return moving(f.move.Region)
+	}
+}
+
+// moving returns the error for a write to a record that is on its way to a region.
+func moving(to string) error {
+	return refusal.Because(refusal.Moving, fmt.Sprintf("it moves to region %s; call again", to), nil, refusal.MetaRegion, to)
 }
 
 // elsewhere returns the error for a write to a record of another region.

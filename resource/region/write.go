@@ -7,23 +7,65 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"dbcontroller.dev/apiversion/listing"
 	"dbcontroller.dev/record"
 )
 
 // Write makes all mutations of owned records or none. If one of them concerns a record of another
-// region, it makes none, and the error has the reason refusal.NotOwner.
+// region, it makes none, and the error has the reason refusal.NotOwner. A record that moves is refused
+// with refusal.Moving.
 func (s *Store) Write(ctx context.Context, ms []record.Mutation) error {
-	var unsure []record.Selector // writes that would succeed although there is a copy
-	for _, m := range ms {
-		if _, ok := s.kinds[m.Kind]; !ok {
-			continue
-		}
-		if err := s.refuse(ctx, m); err != nil {
+	// The caller set no condition that can fail by a move. So a conflict is resolved here.
+	const attempts = 10
+	for attempt := 1; ; attempt++ {
+		out, added, err := s.settled(ctx, ms)
+		if err != nil {
 			return err
 		}
+		if len(out) == 0 {
+			return nil
+		}
+		err = s.write(ctx, out)
+		again := errors.Is(err, record.ErrMismatch) || errors.Is(err, record.ErrExists) || errors.Is(err, record.ErrNotFound)
+		if !added || attempt == attempts || !again {
+			return err
+		}
+	}
+}
+
+// settled returns the mutations as moves allow them. added reports that one has a condition that the
+// caller did not set.
+func (s *Store) settled(ctx context.Context, ms []record.Mutation) (out []record.Mutation, added bool, err error) {
+	for _, m := range ms {
+		kind, ok := s.kinds[m.Kind]
+		if ok && kind.Move != "" && !m.Absent {
+			some, one, err := s.underMove(ctx, kind, m)
+			if err != nil {
+				return nil, false, err
+			}
+			out, added = append(out, some...), added || one
+			continue
+		}
+		if ok {
+			if err := s.refuse(ctx, m); err != nil {
+				return nil, false, err
+			}
+		}
+		if ok && kind.Move != "" {
+			if m.Doc, err = kind.WithMove(m.Doc, Move{}); err != nil {
+				return nil, false, err
+			}
+		}
+		out = append(out, m)
+	}
+	return out, added, nil
+}
+
+// write writes owned records, and finds out whether a failed condition means that a record is a copy.
+func (s *Store) write(ctx context.Context, ms []record.Mutation) error {
+	var unsure []record.Selector // writes that would succeed although there is a copy
+	for _, m := range ms {
 		// All other writes fail by themselves if the record is not owned.
-		if !m.Exists && m.Match == nil {
+		if _, ok := s.kinds[m.Kind]; ok && !m.Exists && m.Match == nil {
 			unsure = append(unsure, record.Selector{Kind: m.Kind, Key: m.Key})
 		}
 	}
@@ -41,17 +83,18 @@ func (s *Store) Write(ctx context.Context, ms []record.Mutation) error {
 			all = append(all, record.Selector{Kind: m.Kind, Key: m.Key})
 		}
 	}
-	region, _, _, looked := s.copyOf(ctx, all)
+	away, _, _, looked := s.awayOf(ctx, all)
 	switch {
 	case looked != nil:
 		return looked
-	case region != "":
-		return elsewhere(ctx, region)
+	case away != nil:
+		return s.refusal(ctx, *away)
 	}
 	return err
 }
 
-// refuse refuses a write whose document or name belongs to another region.
+// refuse refuses a write whose document or name belongs to another region, for kinds without moves and
+// for new records.
 func (s *Store) refuse(ctx context.Context, m record.Mutation) error {
 	name, ok := m.Key.Name()
 	if !ok {
@@ -68,7 +111,7 @@ func (s *Store) refuse(ctx context.Context, m record.Mutation) error {
 	}
 	// A document of another region under this name: either a copy, or an attempt to give an owned
 	// record away.
-	region, _, owned, err := s.copyOf(ctx, []record.Selector{{Kind: m.Kind, Key: m.Key}})
+	away, _, owned, err := s.awayOf(ctx, []record.Selector{{Kind: m.Kind, Key: m.Key}})
 	switch {
 	case err != nil:
 		return err
@@ -76,17 +119,17 @@ func (s *Store) refuse(ctx context.Context, m record.Mutation) error {
 	case owned && m.Match != nil && m.Match.Path == "" && kind.OwnerOf(name, bson.Raw(m.Match.Value.Value)) == owner:
 		return nil
 	case owned:
-		return listing.Invalid(kind.Field, "is %q: a write cannot give a record to another region", owner)
-	case region != "":
-		owner = region
+		return notGiven(kind, owner)
+	case away != nil:
+		return s.refusal(ctx, *away)
 	}
 	return elsewhere(ctx, owner)
 }
 
 // free refuses creations and unconditional writes of names that have a copy.
 func (s *Store) free(ctx context.Context, sels []record.Selector, ms []record.Mutation) error {
-	region, of, _, err := s.copyOf(ctx, sels)
-	if err != nil || region == "" {
+	away, of, _, err := s.awayOf(ctx, sels)
+	if err != nil || away == nil {
 		return err
 	}
 	for _, m := range ms {
@@ -94,33 +137,25 @@ func (s *Store) free(ctx context.Context, sels []record.Selector, ms []record.Mu
 			return fmt.Errorf("%s %s: %w", m.Kind, name, record.ErrExists)
 		}
 	}
-	return elsewhere(ctx, region)
+	return s.refusal(ctx, *away)
 }
 
-// copyOf returns the first of these records that is a copy and not owned, and its region. owned reports
-// that all of those that exist are owned.
-func (s *Store) copyOf(ctx context.Context, sels []record.Selector) (region string, of id, owned bool, err error) {
+// awayOf returns the first of these records that exists and is not owned. owned reports that all of
+// those that exist are owned.
+func (s *Store) awayOf(ctx context.Context, sels []record.Selector) (away *found, of id, owned bool, err error) {
 	if len(sels) == 0 {
-		return "", id{}, false, nil
+		return nil, id{}, false, nil
 	}
 	all := append(s.copiesOf(sels, func(string) bool { return true }), sels...)
 	recs, err := s.selectData(ctx, all, false)
 	if err != nil {
-		return "", id{}, false, err
+		return nil, id{}, false, err
 	}
-	mine := map[id]bool{}
-	for _, rec := range recs {
-		if _, ok := s.kinds[rec.Kind]; ok {
-			name, _ := rec.Key.Name()
-			mine[id{rec.Kind, name}] = true
+	best, order := s.best(recs)
+	for _, of := range order {
+		if f := best[of]; !f.owned() {
+			return &f, of, false, nil
 		}
 	}
-	for _, rec := range recs {
-		kind, ok := s.ofCopies(rec.Kind)
-		key, _ := rec.Key.Name()
-		if region, name, named := OfCopy(key); ok && named && !mine[id{kind, name}] {
-			return region, id{kind, name}, false, nil
-		}
-	}
-	return "", id{}, len(mine) > 0, nil
+	return nil, id{}, len(best) > 0, nil
 }

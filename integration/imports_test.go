@@ -35,7 +35,7 @@ var layers = [][]string{
 		"internal/engine/switchover", "internal/engine/verify", "internal/engine/backfill", "internal/engine/identity", "internal/engine/hooks", "internal/engine/rollout", "internal/engine/shardstest",
 	},
 	{"resource", "internal/proxy"},
-	{"internal/control/deployment", "internal/engine/collections", "internal/engine/copies", "examples"},
+	{"internal/control/deployment", "internal/engine/collections", "internal/engine/copies", "internal/engine/moves", "examples"},
 	{"internal/control/preflight", "internal/control/rehearsal"},
 	{"internal/control/controller", "internal/control/removal"},
 	{"examples/starter"}, // the service that it writes is a program, and calls the face; the rest knows nothing

@@ -1,0 +1,419 @@
+package moves_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"dbcontroller.dev/examples/sampletest"
+	"dbcontroller.dev/internal/engine/moves"
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/resource/region"
+	"dbcontroller.dev/vrunner"
+)
+
+var decl = region.Kind{Field: "home", Move: "move"}
+
+// store is a namespace that reads several records at one moment. Tests change one record at a time.
+type store struct{ *sampletest.Store }
+
+func newStore(t testing.TB) store {
+	return store{sampletest.New(t, "books", region.CopiesKind("books"))}
+}
+
+func (s store) Select(ctx context.Context, sels []record.Selector, _ bool) (out []record.Record, err error) {
+	for _, sel := range sels {
+		name, _ := sel.Key.Name()
+		rec, err := s.Get(ctx, sel.Kind, name)
+		switch {
+		case err == nil:
+			out = append(out, rec)
+		case !errors.Is(err, record.ErrNotFound):
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// lossy is a store whose answers to writes are lost.
+type lossy struct{ store }
+
+func (l lossy) Write(ctx context.Context, ms []record.Mutation) error {
+	return errors.Join(l.store.Write(ctx, ms), record.ErrUnknown)
+}
+
+// place is one region in memory.
+type place struct {
+	*testing.T
+	name    string
+	data    store
+	clients *region.Store
+	mover   *moves.Mover
+	version string
+	accept  error
+	lossy   bool // the mover gets no answers to its writes
+	mu      sync.Mutex
+	away    map[string]bool // regions whose records are not copied and that answer nothing
+	asked   int
+}
+
+// world is three regions with movers, and with copies that follow while their owner is not away.
+type world map[string]*place
+
+func newWorld(t *testing.T) world {
+	w := world{}
+	all := []string{"us", "eu", "asia"}
+	for _, name := range all {
+		w[name] = &place{T: t, name: name, data: newStore(t), version: "v1", away: map[string]bool{}}
+	}
+	return w
+}
+
+// run runs movers and copies until the test ends.
+func (w world) run(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	for _, p := range w {
+		var others []string
+		for name, other := range w {
+			if name == p.name {
+				continue
+			}
+			others = append(others, name)
+			group.Go(func() { p.copies(ctx, other) })
+		}
+		slices.Sort(others)
+		p.clients = region.Over(p.data, p.name, others, map[string]region.Kind{"books": decl}).Moving(p.version)
+		data := moves.Data(p.data)
+		if p.lossy {
+			data = lossy{p.data}
+		}
+		p.mover = moves.New(moves.Config{Region: p.name, Others: others, Version: p.version, Versions: []string{"v1", "v2"}, Data: data,
+			Kinds: map[string]moves.Kind{"books": {Kind: decl, Accept: func(context.Context, record.Record) error { return p.accept }}},
+			Ask:   func(ctx context.Context, to string, q moves.Question) (bool, error) { return p.ask(ctx, w[to], q) }, Log: slog.New(slog.DiscardHandler)})
+		group.Go(func() {
+			for ctx.Err() == nil {
+				if err := p.mover.Run(ctx); ctx.Err() == nil {
+					p.Errorf("the mover of %s ends: %v", p.name, err)
+					return
+				}
+			}
+		})
+	}
+	return func() {
+		cancel()
+		group.Wait()
+	}
+}
+
+func (p *place) isAway(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.away[name]
+}
+
+func (p *place) cut(name string, away bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.away[name] = away
+}
+
+// copies makes copies of all records of another region, again and again.
+func (p *place) copies(ctx context.Context, of *place) {
+	for ctx.Err() == nil {
+		if !p.isAway(of.name) {
+			recs, err := of.data.List(ctx, "books", "", "", 0)
+			if err != nil {
+				return
+			}
+			have := map[string]bool{}
+			for _, rec := range recs {
+				name, _ := rec.Key.Name()
+				have[name] = true
+				p.copy(of.name, name, rec.Doc)
+			}
+			copies, _ := p.data.List(ctx, region.CopiesKind("books"), region.CopyKey(of.name, ""), "", 0)
+			for _, rec := range copies {
+				key, _ := rec.Key.Name()
+				if _, name, _ := region.OfCopy(key); !have[name] {
+					p.copy(of.name, name, nil)
+				}
+			}
+		}
+		time.Sleep(10 * time.Millisecond) // of the bubble
+	}
+}
+
+func (p *place) copy(of, name string, doc bson.Raw) {
+	key := region.CopyKey(of, name)
+	if doc != nil {
+		doc, _ = region.WithID(doc, key)
+		if rec, err := p.data.Get(context.Background(), region.CopiesKind("books"), key); err == nil && string(rec.Doc) == string(doc) {
+			return
+		}
+	}
+	if err := p.data.Write(context.Background(), []record.Mutation{{Kind: region.CopiesKind("books"), Key: record.StringKey(key), Doc: doc}}); err != nil {
+		p.Error(err)
+	}
+}
+
+// ask asks over HTTP, by the handler that servers have.
+func (p *place) ask(ctx context.Context, of *place, q moves.Question) (bool, error) {
+	p.mu.Lock()
+	p.asked++
+	p.mu.Unlock()
+	if p.isAway(of.name) {
+		return false, errors.New("the region is away")
+	}
+	h := moves.Handler(of.data, of.version, map[string]moves.Kind{"books": {Kind: decl}}, http.NotFoundHandler())
+	return moves.Ask(ctx, &http.Client{Transport: handled{h}}, "http://"+of.name, p.name, q)
+}
+
+// handled is a transport to a handler.
+type handled struct{ http.Handler }
+
+func (h handled) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+func (p *place) put(name, title, home string) error {
+	doc, err := bson.Marshal(bson.D{{Key: "_id", Value: name}, {Key: "title", Value: title}, {Key: "home", Value: home}})
+	if err != nil {
+		return err
+	}
+	return p.clients.Write(context.Background(), []record.Mutation{{Kind: "books", Key: record.StringKey(name), Doc: doc}})
+}
+
+// states returns the own records of all regions with a name, as REGION STEP TITLE.
+func (w world) states(name string) string {
+	var all []string
+	for _, p := range w {
+		if rec, err := p.data.Get(context.Background(), "books", name); err == nil {
+			title, _ := rec.Doc.Lookup("title").StringValueOK()
+			all = append(all, strings.Join([]string{p.name, string(decl.MoveOf(rec.Doc).Step), title}, " "))
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+// waits returns what operators see in a region.
+func (p *place) waits() string {
+	var all []string
+	for _, m := range p.mover.Report() {
+		all = append(all, fmt.Sprintf("%s %s in=%v %d %s: %s", m.Kind, m.Region, m.In, m.Count, m.Record, m.Waits))
+	}
+	return strings.Join(all, "; ")
+}
+
+// TestMover: movers of three regions bring records there, on and back, and hold what cannot move.
+func TestMover(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]func(*testing.T, world){
+		"there, on and back": func(t *testing.T, w world) {
+			from := "us"
+			for i, to := range []string{"eu", "asia", "us", "eu", "us"} {
+				title := fmt.Sprint("title ", i)
+				if err := w[from].put("b", title, to); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				if got := w.states("b"); got != to+" arrived "+title {
+					t.Fatalf("after the move to %s: %s", to, got)
+				}
+				for _, p := range w {
+					if rec, err := p.clients.Get(t.Context(), "books", "b"); err != nil || rec.Doc.Lookup("title").StringValue() != title {
+						t.Errorf("%s shows %v, %v", p.name, rec, err)
+					}
+					if got := p.waits(); got != "" || p.asked != 0 {
+						t.Errorf("%s still waits: %s, and asked %d times", p.name, got, p.asked)
+					}
+				}
+				from = to
+			}
+		},
+		"the name is taken": func(t *testing.T, w world) {
+			w["eu"].data.Put(t, "books", bson.D{{Key: "_id", Value: "b"}, {Key: "title", Value: "mine"}})
+			if err := w["us"].put("b", "old", "eu"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			if got := w.states("b"); got != "eu  mine, us leaving old" {
+				t.Errorf("it is %s", got)
+			}
+			if here, there := w["us"].waits(), w["eu"].waits(); here != "books eu in=false 1 b: waits for region eu" || there != "books us in=true 1 b: this region has a record of that name" {
+				t.Errorf("us shows %s, eu shows %s", here, there)
+			}
+		},
+		"it is refused": func(t *testing.T, w world) {
+			w["eu"].accept = errors.New("too old")
+			if err := w["us"].put("b", "old", "eu"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			if got := w["eu"].waits(); got != "books us in=true 1 b: this region refuses it: too old" {
+				t.Errorf("eu shows %s", got)
+			}
+			if err := w["us"].put("b", "kept", "us"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			if got := w.states("b") + w["us"].waits() + w["eu"].waits(); got != "us  kept" {
+				t.Errorf("after the cancel: %s", got)
+			}
+		},
+		"a cancel after the reservation": func(t *testing.T, w world) {
+			w["us"].cut("eu", true)
+			if err := w["us"].put("b", "old", "eu"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			if got := w.states("b"); got != "eu arriving old, us leaving old" {
+				t.Fatalf("it is %s", got)
+			}
+			if err := w["us"].put("b", "kept", "us"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			if got := w.states("b"); got != "us  kept" {
+				t.Errorf("after the cancel: %s", got)
+			}
+		},
+		"a delete before the old owner knows": func(t *testing.T, w world) {
+			w["us"].cut("eu", true)
+			if err := w["us"].put("b", "old", "eu"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute) // eu reserves it
+			w["eu"].cut("us", true)
+			w["us"].cut("eu", false)
+			time.Sleep(time.Minute) // us gives it away
+			w["us"].cut("eu", true)
+			w["eu"].cut("us", false)
+			time.Sleep(time.Minute)
+			if got := w.states("b"); got != "eu arrived old, us left old" {
+				t.Fatalf("it is %s", got)
+			}
+			if err := w["eu"].clients.Write(t.Context(), []record.Mutation{{Kind: "books", Key: record.StringKey("b"), Exists: true}}); err != nil {
+				t.Fatal(err)
+			}
+			w["us"].cut("eu", false)
+			time.Sleep(2 * time.Minute)
+			if got := w.states("b") + w["us"].waits(); got != "" || w["us"].asked == 0 {
+				t.Errorf("after the delete: %s", got)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				stop := w.run(t.Context())
+				defer stop()
+				if err := w["us"].put("b", "first", "us"); err != nil && !strings.Contains(name, "taken") {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				test(t, w)
+			})
+		})
+	}
+}
+
+// TestLostAnswers: a mover that gets no answers finds out by reading.
+func TestLostAnswers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		for _, p := range w {
+			p.lossy = true
+		}
+		stop := w.run(t.Context())
+		defer stop()
+		if err := errors.Join(w["us"].put("b", "first", "us"), w["us"].put("b", "there", "eu")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if err := w["eu"].put("b", "back", "us"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if got := w.states("b") + w["us"].waits() + w["eu"].waits(); got != "us arrived back" {
+			t.Errorf("it is %s", got)
+		}
+	})
+}
+
+// TestOlderVersion: a record waits for a region of an older version, whose form could lack fields.
+func TestOlderVersion(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w["us"].version = "v2"
+		stop := w.run(t.Context())
+		defer stop()
+		if err := errors.Join(w["us"].put("b", "first", "us"), w["us"].put("b", "new", "eu"), w["eu"].put("c", "first", "eu"), w["eu"].put("c", "old", "us")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if got := w.states("b") + ", " + w.states("c"); got != "us leaving new, us arrived old" {
+			t.Errorf("it is %s", got)
+		}
+		if got := w["eu"].waits(); !strings.Contains(got, "waits until this region is on v2") {
+			t.Errorf("eu shows %s", got)
+		}
+	})
+}
+
+// TestQuestions: a question in another version is answered by a look at all records; one that makes no
+// sense is refused.
+func TestQuestions(t *testing.T) {
+	t.Parallel()
+	data := newStore(t)
+	const id = "v1.1.i"
+	data.Put(t, "books", bson.D{{Key: "_id", Value: "a"}, {Key: "move", Value: region.Move{Step: region.Leaving, Region: "eu", ID: id}.String()}})
+	h := moves.Handler(data, "v2", map[string]moves.Kind{"books": {Kind: decl}}, http.NotFoundHandler())
+	client := &http.Client{Transport: handled{h}}
+	own := region.Move{Step: region.Arriving, Region: "us", ID: id, Nonce: "n"}
+	for what, c := range map[string]struct {
+		from string
+		q    moves.Question
+		want bool
+	}{
+		"by name":            {"eu", moves.Question{Kind: "books", Version: "v2", Name: "a", Own: own}, true},
+		"another name":       {"eu", moves.Question{Kind: "books", Version: "v2", Name: "b", Own: own}, false},
+		"another region":     {"asia", moves.Question{Kind: "books", Version: "v2", Name: "a", Own: own}, false},
+		"in another version": {"eu", moves.Question{Kind: "volumes", Version: "v1", Name: "b", Own: own}, true},
+		"another move":       {"eu", moves.Question{Kind: "volumes", Version: "v1", Name: "a", Own: region.Move{Step: region.Arriving, Region: "us", ID: "v1.2.i", Nonce: "n"}}, false},
+	} {
+		if stands, err := moves.Ask(t.Context(), client, "http://us", c.from, c.q); err != nil || stands != c.want {
+			t.Errorf("%s: %v, %v", what, stands, err)
+		}
+	}
+	if _, err := moves.Ask(t.Context(), client, "http://us", "eu", moves.Question{Kind: "books", Version: "v2", Name: "a"}); err == nil {
+		t.Error("a question without a move is answered")
+	}
+	if _, err := moves.Ask(t.Context(), &http.Client{Transport: handled{http.NotFoundHandler()}}, "http://us", "eu", moves.Question{Own: own}); err == nil {
+		t.Error("a server that knows no moves answers")
+	}
+	res, err := client.Post("http://us"+moves.Path, "application/json", strings.NewReader("no JSON"))
+	if err != nil || res.StatusCode != http.StatusBadRequest {
+		t.Errorf("no JSON: %v, %v", res, err)
+	}
+	_ = res.Body.Close()
+}
+
+var _ moves.Data = (*vrunner.View)(nil)

@@ -40,12 +40,16 @@ func (w *walk) apply(ctx context.Context, batch []Event) error {
 		}
 		puts[name] = doc
 	}
+	reset := func() { order, equal, puts = nil, nil, map[string]bson.Raw{} }
 	flush := func() error {
-		err := w.f.write(ctx, order, puts)
+		order, err := w.f.keepLeft(ctx, order, puts)
+		if err == nil {
+			err = w.f.write(ctx, order, puts)
+		}
 		if err == nil {
 			err = w.f.noteBoth(ctx, order, puts, equal)
 		}
-		order, equal, puts = nil, nil, map[string]bson.Raw{}
+		reset()
 		return err
 	}
 	for _, ev := range batch {
@@ -81,6 +85,7 @@ func (w *walk) apply(ctx context.Context, batch []Event) error {
 				set(ev.Name, ev.Doc)
 			case ev.Doc != nil:
 				equal = append(equal, ev.Name)
+				w.f.noteLeft(ev.Name, ev.Doc)
 			}
 		case vrunner.EventDelete:
 			w.f.settle(ev.Name)
@@ -148,6 +153,7 @@ func (w *walk) pass(ctx context.Context, name string, doc bson.Raw) (same bool, 
 		}
 		w.page = w.page[1:]
 		if have < name {
+			w.f.noteLeft(have, rec.Doc)
 			gone = append(gone, have)
 			continue
 		}
@@ -167,6 +173,7 @@ func (w *walk) rest(ctx context.Context) (gone []string, more bool, err error) {
 		w.page = w.page[1:]
 		key, _ := rec.Key.Name()
 		_, have, _ := region.OfCopy(key)
+		w.f.noteLeft(have, rec.Doc)
 		gone = append(gone, have)
 	}
 	return gone, true, nil

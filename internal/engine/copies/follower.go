@@ -82,12 +82,14 @@ type Follower struct {
 	mu     sync.Mutex
 	report Report
 	both   map[string]bool
+	moved  map[string]bool // names that may become both
+	given  map[string]given
 	left   map[string]string // reasons, by the names of records that are not copied
 }
 
 // New returns a follower.
 func New(cfg Config) *Follower {
-	return &Follower{cfg: cfg, both: map[string]bool{}, left: map[string]string{}, report: Report{Away: time.Now()}}
+	return &Follower{cfg: cfg, both: map[string]bool{}, moved: map[string]bool{}, given: map[string]given{}, left: map[string]string{}, report: Report{Away: time.Now()}}
 }
 
 // Report returns the present state.
@@ -196,6 +198,9 @@ func (f *Follower) follow(ctx context.Context, taken *bool) error {
 		if err == nil && len(batch) == 0 && open {
 			if err = f.underTerm(ctx, nil); err == nil {
 				err = f.recheckBoth(ctx)
+			}
+			if err == nil {
+				err = f.dropKept(ctx)
 			}
 		}
 		if err != nil {

@@ -97,7 +97,7 @@ func (s Service) stack(active string, views map[string]*vrunner.View, here serve
 		if v.Name == active {
 			out.Fixtures = v.Fixtures
 			if v.Controllers != nil {
-				out.Controllers = v.Controllers(stores[active]) // owned records only: copies are not theirs
+				out.Controllers = v.Controllers(v.alone(stores[active], here)) // owned records only: copies are not theirs
 			}
 		}
 	}

@@ -270,6 +270,8 @@ type ServerState struct {
 	Prepares map[string]string `json:"prepares,omitempty"`
 	// Copies is what the process knows about its copies of other regions' records.
 	Copies []Copies `json:"copies,omitempty"`
+	// Moves are the moves of records between regions that the process drives and that have not ended.
+	Moves []Moves `json:"moves,omitempty"`
 }
 
 // Copies is the state of the read-only copies of another region's records of one kind, in the
@@ -288,6 +290,17 @@ type Copies struct {
 	// Both counts the names that this region owns as well, up to a limit. Only records that were
 	// created in both regions under one name, or a move that is under way, can have such names.
 	Both int `json:"both,omitempty"`
+}
+
+// Moves are the moves of records of one kind to or from one region that have not ended.
+type Moves struct {
+	Kind   string `json:"kind"`
+	Region string `json:"region"`       // the other one
+	In     bool   `json:"in,omitempty"` // from there to here
+	Count  int    `json:"count"`
+	Since  string `json:"since"`  // begin of the oldest one, RFC 3339
+	Record string `json:"record"` // name of the oldest one
+	Waits  string `json:"waits"`  // what that one waits for, for people
 }
 
 // Usage counts the calls of an API version at one server.

@@ -32,10 +32,14 @@ func (r *Runner) State() upgradestate.ServerState {
 	if r.cfg.Copies != nil {
 		copies = r.cfg.Copies()
 	}
+	var moves []upgradestate.Moves
+	if r.cfg.Moves != nil {
+		moves = r.cfg.Moves()
+	}
 	return upgradestate.ServerState{
 		ID: r.cfg.ID, Protocol: Protocol, Versions: slices.Sorted(maps.Keys(r.databases)),
 		Active: r.record.CurrentVersion, Held: held, RestartMillis: r.restart,
-		Since: r.since, Used: r.used, Warnings: warnings, Keys: keys, Prepares: prepares, Copies: copies,
+		Since: r.since, Used: r.used, Warnings: warnings, Keys: keys, Prepares: prepares, Copies: copies, Moves: moves,
 	}
 }
 
@@ -64,7 +68,7 @@ func (r *Runner) acknowledge(ctx context.Context) error {
 		keys = every.C
 	}
 	var prepares <-chan time.Time
-	if r.cfg.Prepares != nil || r.cfg.Copies != nil {
+	if r.cfg.Prepares != nil || r.cfg.Copies != nil || r.cfg.Moves != nil {
 		every := time.NewTicker(preparesEvery)
 		defer every.Stop()
 		prepares = every.C

@@ -96,6 +96,9 @@ type Config struct {
 	// Copies returns what this process knows about its copies of other regions' records. The Runner
 	// announces it. Nil announces none.
 	Copies func() []upgradestate.Copies
+	// Moves returns the moves of records between regions that this process drives. The Runner announces
+	// them with the server's state. Nil announces none.
+	Moves func() []upgradestate.Moves
 	// Forward sends writes of other regions' records to their owners (Elsewhere). Nil: they are
 	// refused.
 	Forward Forward

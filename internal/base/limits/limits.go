@@ -89,6 +89,8 @@ const (
 	WarningBytes = 300
 	// Copies bounds the states of copies of other regions' records that a server announces.
 	Copies = 256
+	// Moves bounds the kinds and regions with moves that a server announces.
+	Moves = 64
 	// Hooks is the maximum number of hooks in a configuration.
 	Hooks = 16
 	// Fixtures is the maximum number of initial records of a version, which one transaction

@@ -31,6 +31,7 @@ func (s *Store) Register(ctx context.Context, lease coord.Lease, state upgradest
 	// Warnings come from other processes, so bound their size.
 	state.Warnings = bounded(state.Warnings)
 	state.Copies = state.Copies[:min(len(state.Copies), limits.Copies)]
+	state.Moves = state.Moves[:min(len(state.Moves), limits.Moves)]
 	value, err := json.Marshal(state)
 	if err != nil {
 		return fmt.Errorf("register server %s: %w", state.ID, err)

@@ -115,5 +115,8 @@ export function concerns(d, whole) {
     else if (c.away) warn.push(`${what} may be outdated since ${c.away}` + (c.problem ? ': ' + c.problem : ''));
     if (c.both) bad.push(`${what}: ${c.both} names are owned here as well`);
   }
+  for (const s of d.servers || []) for (const m of s.moves || []) {
+    warn.push(`${m.count} of ${m.kind} move ${m.in ? 'from' : 'to'} region ${m.region} since ${m.since}: ${m.record}: ${m.waits}`);
+  }
   return [...bad.map((text) => ({ level: 'bad', text })), ...warn.map((text) => ({ level: 'warn', text }))];
 }

@@ -235,6 +235,7 @@ func (a *App) run(ctx context.Context, store coord.Store, warnings []string, ser
 		return err
 	}
 	defer copies.close()
+	moves := a.newMoves(copies)
 	var prepares func() map[string]string
 	if search != nil || copies != nil {
 		prepares = func() map[string]string { return both(search.prepares(), copies.prepares()) }
@@ -242,8 +243,8 @@ func (a *App) run(ctx context.Context, store coord.Store, warnings []string, ser
 	runner := vrunner.New(struct {
 		*deployment.Store
 		*deployment.Presence
-	}{deployments, presence}, a.reached(set, deployments, search), a.service.starting(a.start), vrunner.Config{ID: a.opts.ID, Lead: a.lead(store, deployments),
-		Usage: a.usage.Totals, Keys: set.KeysHere, Prepares: prepares, Copies: copies.reporter(), Forward: copies.forwarder(), Warnings: func() []string { return warnings }}, zaplog.New(a.log))
+	}{deployments, presence}, a.reached(set, deployments, search), moves.stacks(a.service.starting(a.start)), vrunner.Config{ID: a.opts.ID, Lead: a.lead(store, deployments),
+		Usage: a.usage.Totals, Keys: set.KeysHere, Prepares: prepares, Copies: copies.reporter(), Moves: moves.reporter(), Forward: copies.forwarder(), Warnings: func() []string { return warnings }}, zaplog.New(a.log))
 	isReady := func() error {
 		if err := ready(runner, deployments, set); err != nil {
 			return err

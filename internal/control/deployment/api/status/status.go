@@ -70,7 +70,7 @@ func Of(s deployment.State, asked Process) *pb.Deployment {
 			Id: state.ID, Protocol: int32(state.Protocol), Versions: state.Versions, ActiveVersion: active,
 			Client: state.Client, Held: int32(state.Held), RestartMillis: clamp(state.RestartMillis),
 			Acked: holdsFor(state, s.Record.Upgrade), Since: state.Since, Usage: usageStatus(state), Warnings: state.Warnings,
-			Copies: copiesStatus(state),
+			Copies: copiesStatus(state), Moves: movesStatus(state),
 		})
 	}
 	return d
@@ -80,6 +80,14 @@ func Of(s deployment.State, asked Process) *pb.Deployment {
 func copiesStatus(state upgradestate.ServerState) (all []*pb.RegionCopies) {
 	for _, c := range state.Copies {
 		all = append(all, &pb.RegionCopies{Version: c.Version, Kind: c.Kind, Region: c.Region, Whole: c.Whole, Away: c.Away, Problem: c.Problem, Both: int32(c.Both)})
+	}
+	return all
+}
+
+// movesStatus returns what a server reports about moves of records between regions.
+func movesStatus(state upgradestate.ServerState) (all []*pb.RegionMoves) {
+	for _, m := range state.Moves {
+		all = append(all, &pb.RegionMoves{Kind: m.Kind, Region: m.Region, In: m.In, Count: int32(m.Count), Since: m.Since, Record: m.Record, Waits: m.Waits})
 	}
 	return all
 }

@@ -192,6 +192,11 @@ func summary(d *dbv1.Deployment) []labelled {
 			add("copies", "%s", copiesOf(c))
 		}
 	}
+	for _, s := range d.GetServers() {
+		for _, m := range s.GetMoves() {
+			add("moves", "%s", movesOf(m))
+		}
+	}
 	if line := d.GetRestored(); line != "" {
 		add("RESTORED", "it waits for %s", line)
 	}
@@ -247,6 +252,21 @@ func copiesOf(c *dbv1.RegionCopies) string {
 		text += fmt.Sprintf("; OWNED TWICE: %d", c.GetBoth())
 	}
 	return text
+}
+
+// movesOf describes the moves of records to or from another region.
+func movesOf(m *dbv1.RegionMoves) string {
+	way := "to"
+	if m.GetIn() {
+		way = "from"
+	}
+	text := fmt.Sprintf("%s %s region %s: %d since %s UTC", m.GetKind(), way, m.GetRegion(), m.GetCount(), terminal.Time(m.GetSince()))
+	if m.GetCount() > 1 {
+		text += ", the oldest is"
+	} else {
+		text += ","
+	}
+	return text + " " + m.GetRecord() + ": " + m.GetWaits()
 }
 
 func phaseOf(u *dbv1.UpgradeState) string {

@@ -38,8 +38,8 @@ const (
 // Fields that a record omits if they are empty. A lens cannot convert an expiry of 0, split an
 // empty owner or resolve an empty name, so it must never see them.
 var (
-	sparseV1 = []string{"expires_at", "owner", "replaces", "home"}
-	sparseV2 = []string{"owner_team", "owner_person", "replaces", "home"}
+	sparseV1 = []string{"expires_at", "owner", "replaces", "home", "move"}
+	sparseV2 = []string{"owner_team", "owner_person", "replaces", "home", "move"}
 )
 
 // checkCommon checks the fields that both versions share.

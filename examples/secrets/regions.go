@@ -10,14 +10,15 @@ import (
 	"dbcontroller.dev/vrunner"
 )
 
-// RegionsV1 and RegionsV2 declare that the field home has the region that owns a secret.
+// RegionsV1 and RegionsV2 declare that the field home has the region that owns a secret. A change of it
+// moves the secret there.
 func RegionsV1() map[string]region.Kind {
-	return map[string]region.Kind{Kind: {Field: "home", Watch: "secrets.v1.SecretService/WatchSecrets", Table: func(s vrunner.Store) region.Table { return tableV1(s) }}}
+	return map[string]region.Kind{Kind: {Field: "home", Move: "move", Watch: "secrets.v1.SecretService/WatchSecrets", Table: func(s vrunner.Store) region.Table { return tableV1(s) }}}
 }
 
 // RegionsV2 is RegionsV1 for v2.
 func RegionsV2() map[string]region.Kind {
-	return map[string]region.Kind{Kind: {Field: "home", Watch: "secrets.v2.SecretService/WatchSecrets", Table: func(s vrunner.Store) region.Table { return tableV2(s) }}}
+	return map[string]region.Kind{Kind: {Field: "home", Move: "move", Watch: "secrets.v2.SecretService/WatchSecrets", Table: func(s vrunner.Store) region.Table { return tableV2(s) }}}
 }
 
 // homed returns a check that sets the home of a new secret to the region of the store, unless the
@@ -26,7 +27,12 @@ func homed[M proto.Message](store vrunner.Store, check func(ctx context.Context,
 	own := region.Own(store)
 	return func(ctx context.Context, m, before M) error {
 		r := m.ProtoReflect()
-		home := r.Descriptor().Fields().ByName("home")
+		home, move := r.Descriptor().Fields().ByName("home"), r.Descriptor().Fields().ByName("move")
+		// Only the server writes it, so a response must not show what the client has sent.
+		r.Clear(move)
+		if was := before.ProtoReflect(); was.IsValid() {
+			r.Set(move, was.Get(move))
+		}
 		if own != "" && !before.ProtoReflect().IsValid() && r.Get(home).String() == "" {
 			r.Set(home, protoreflect.ValueOfString(own))
 		}

@@ -3,6 +3,7 @@ package secrets_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -134,5 +135,44 @@ func TestCopiesInBothAPIs(t *testing.T) {
 	}
 	if got := getV2(t, a, prefix+"b"); len(got.GetPayload()) != 3 {
 		t.Errorf("the copy was changed: %v", got)
+	}
+}
+
+// TestMoveBegins: both APIs begin and cancel a move. What a client sends as its state is ignored.
+func TestMoveBegins(t *testing.T) {
+	t.Parallel()
+	s := sampletest.New(t, secrets.Kind, region.CopiesKind(secrets.Kind))
+	a := serve(t, secrets.StackV2(region.Over(s, "us", []string{"eu"}, secrets.RegionsV2()).Moving("v2")))
+	const v1, v2 = "projects/p/secrets/one", "projects/p/regions/us-west2/secrets/one"
+	createV1(t, a, "one", &secretsv1.Secret{Move: "arrived:eu:a:b"})
+	if got := getV1(t, a, v1).GetMove(); got != "" {
+		t.Errorf("a client created the state %s", got)
+	}
+	res, err := a.v1.UpdateSecret(t.Context(), connect.NewRequest(&secretsv1.UpdateSecretRequest{Secret: &secretsv1.Secret{Name: v1, Home: "eu", Move: "arrived:eu:a:b"}}))
+	if err != nil || res.Msg.GetSecret().GetHome() != "eu" || res.Msg.GetSecret().GetMove() != "" {
+		t.Fatalf("a move: %v, %v", res, err)
+	}
+	if here, there := getV1(t, a, v1).GetMove(), getV2(t, a, v2).GetMove(); !strings.HasPrefix(there, "leaving:eu:v2.") || here != there {
+		t.Errorf("v1 shows %s, v2 shows %s", here, there)
+	}
+	_, err = a.v1.SetPayload(t.Context(), connect.NewRequest(&secretsv1.SetPayloadRequest{Name: v1, Payload: []byte("x")}))
+	if reason, meta := refusal.Of(err); reason != refusal.Moving || meta[refusal.MetaRegion] != "eu" {
+		t.Errorf("a write of v1: %v", err)
+	}
+	rotate := func() error {
+		_, err := a.v2.RotateSecret(t.Context(), connect.NewRequest(&secretsv2.RotateSecretRequest{Name: v2, Payload: []byte("x")}))
+		return err
+	}
+	if reason, _ := refusal.Of(rotate()); reason != refusal.Moving {
+		t.Errorf("a write of v2 is refused with %q", reason)
+	}
+	if _, err := a.v2.UpdateSecret(t.Context(), connect.NewRequest(&secretsv2.UpdateSecretRequest{Secret: &secretsv2.Secret{Name: v2, Home: "us"}})); err != nil {
+		t.Fatalf("a cancel: %v", err)
+	}
+	if err := rotate(); err != nil {
+		t.Errorf("after the cancel: %v", err)
+	}
+	if got := getV1(t, a, v1); got.GetMove() != "" || got.GetHome() != "us" || string(got.GetPayload()) != "x" {
+		t.Errorf("after the cancel: %v", got)
 	}
 }

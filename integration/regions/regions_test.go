@@ -181,8 +181,8 @@ func TestRegions(t *testing.T) {
 	if err := us.create("s0-eu", "again"); connect.CodeOf(err) != connect.CodeAlreadyExists {
 		t.Errorf("a second secret of one name: %v", err)
 	}
-	// Nobody gives a secret away by a write.
-	_, err = eu.v1.UpdateSecret(ctx, connect.NewRequest(&secretsv1.UpdateSecretRequest{Secret: &secretsv1.Secret{Name: "projects/p/secrets/s0-eu", Home: "us"}}))
+	// A secret moves only to a region that this one knows.
+	_, err = eu.v1.UpdateSecret(ctx, connect.NewRequest(&secretsv1.UpdateSecretRequest{Secret: &secretsv1.Secret{Name: "projects/p/secrets/s0-eu", Home: "mars"}}))
 	if connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("a secret is given away: %v", err)
 	}

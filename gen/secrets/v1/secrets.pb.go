@@ -94,8 +94,10 @@ type Secret struct {
 	Replaces string `protobuf:"bytes,6,opt,name=replaces,proto3" json:"replaces,omitempty"`
 	// Grows with each change. Set by the service.
 	Revision int64 `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The region that owns the secret. Empty: the region that has it.
-	Home          string `protobuf:"bytes,8,opt,name=home,proto3" json:"home,omitempty"`
+	// The region that owns the secret. Empty: the region that has it. A change moves the secret.
+	Home string `protobuf:"bytes,8,opt,name=home,proto3" json:"home,omitempty"`
+	// How far a move to another region is. Set by the service: a client changes the home.
+	Move          string `protobuf:"bytes,9,opt,name=move,proto3" json:"move,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -182,6 +184,13 @@ func (x *Secret) GetRevision() int64 {
 func (x *Secret) GetHome() string {
 	if x != nil {
 		return x.Home
+	}
+	return ""
+}
+
+func (x *Secret) GetMove() string {
+	if x != nil {
+		return x.Move
 	}
 	return ""
 }
@@ -1294,7 +1303,7 @@ var File_secrets_v1_secrets_proto protoreflect.FileDescriptor
 const file_secrets_v1_secrets_proto_rawDesc = "" +
 	"\n" +
 	"\x18secrets/v1/secrets.proto\x12\n" +
-	"secrets.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x19google/api/resource.proto\x1a google/protobuf/field_mask.proto\"\xf0\x02\n" +
+	"secrets.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x19google/api/resource.proto\x1a google/protobuf/field_mask.proto\"\x84\x03\n" +
 	"\x06Secret\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\fR\apayload\x12\x1d\n" +
@@ -1304,7 +1313,8 @@ const file_secrets_v1_secrets_proto_rawDesc = "" +
 	"\x06labels\x18\x05 \x03(\v2\x1e.secrets.v1.Secret.LabelsEntryR\x06labels\x12\x1a\n" +
 	"\breplaces\x18\x06 \x01(\tR\breplaces\x12\x1a\n" +
 	"\brevision\x18\a \x01(\x03R\brevision\x12\x12\n" +
-	"\x04home\x18\b \x01(\tR\x04home\x1a9\n" +
+	"\x04home\x18\b \x01(\tR\x04home\x12\x12\n" +
+	"\x04move\x18\t \x01(\tR\x04move\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:D\xeaAA\n" +

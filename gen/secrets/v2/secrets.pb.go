@@ -98,9 +98,11 @@ type Secret struct {
 	Revision int64 `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
 	// How often the payload must be replaced, in days; 0 for never. v1 does not know it.
 	RotationDays int32 `protobuf:"varint,9,opt,name=rotation_days,json=rotationDays,proto3" json:"rotation_days,omitempty"`
-	// The region that owns the secret. Empty: the region that has it. It has nothing to do with the
-	// region in the name, which v1 does not know.
-	Home          string `protobuf:"bytes,10,opt,name=home,proto3" json:"home,omitempty"`
+	// The region that owns the secret. Empty: the region that has it. A change moves the secret. It
+	// has nothing to do with the region in the name, which v1 does not know.
+	Home string `protobuf:"bytes,10,opt,name=home,proto3" json:"home,omitempty"`
+	// How far a move to another region is. Set by the service: a client changes the home.
+	Move          string `protobuf:"bytes,11,opt,name=move,proto3" json:"move,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -201,6 +203,13 @@ func (x *Secret) GetRotationDays() int32 {
 func (x *Secret) GetHome() string {
 	if x != nil {
 		return x.Home
+	}
+	return ""
+}
+
+func (x *Secret) GetMove() string {
+	if x != nil {
+		return x.Move
 	}
 	return ""
 }
@@ -1224,7 +1233,7 @@ var File_secrets_v2_secrets_proto protoreflect.FileDescriptor
 const file_secrets_v2_secrets_proto_rawDesc = "" +
 	"\n" +
 	"\x18secrets/v2/secrets.proto\x12\n" +
-	"secrets.v2\x1a\x1cgoogle/api/annotations.proto\x1a\x19google/api/resource.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf0\x03\n" +
+	"secrets.v2\x1a\x1cgoogle/api/annotations.proto\x1a\x19google/api/resource.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x84\x04\n" +
 	"\x06Secret\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\fR\apayload\x12;\n" +
@@ -1238,7 +1247,8 @@ const file_secrets_v2_secrets_proto_rawDesc = "" +
 	"\brevision\x18\b \x01(\x03R\brevision\x12#\n" +
 	"\rrotation_days\x18\t \x01(\x05R\frotationDays\x12\x12\n" +
 	"\x04home\x18\n" +
-	" \x01(\tR\x04home\x1a9\n" +
+	" \x01(\tR\x04home\x12\x12\n" +
+	"\x04move\x18\v \x01(\tR\x04move\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:U\xeaAR\n" +

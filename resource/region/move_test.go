@@ -98,6 +98,13 @@ func TestMoveText(t *testing.T) {
 func TestBeginMove(t *testing.T) {
 	t.Parallel()
 	s, data := moveWorld(t)
+	forged := append(book("forged", "us"), bson.E{Key: "move", Value: "arriving:eu:forged:forged"})
+	if err := s.Write(t.Context(), []record.Mutation{{Kind: "books", Key: record.StringKey("forged"), Doc: raw(t, forged), Absent: true}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := stateOf(t, data, "forged"); got.Step != "" {
+		t.Errorf("a client creates a record in the state %+v", got)
+	}
 	putMoved(t, data, "b", "us", "us", region.Move{})
 	change := func(title, home string, claimed string) error {
 		rec, err := s.Get(vrunner.Changing(t.Context()), "books", "b")

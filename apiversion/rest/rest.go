@@ -27,6 +27,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -55,12 +56,14 @@ func Front(apis []protoreflect.ServiceDescriptor, next http.Handler) (http.Handl
 		for i := range api.Methods().Len() {
 			m := api.Methods().Get(i)
 			f.streams[apiversion.Procedure(m)] = m.IsStreamingClient() || m.IsStreamingServer()
+			f.bindings = append(f.bindings, bindingsOf(m)...)
 			annotated = annotated || proto.HasExtension(m.Options(), annotations.E_Http)
 		}
 	}
 	if !annotated {
 		return nil, errors.New("rest: no method has a google.api.http annotation")
 	}
+	slices.SortStableFunc(f.bindings, compareBindings)
 	var err error
 	f.rest, err = vanguard.NewTranscoder(services, vanguard.WithUnknownHandler(http.HandlerFunc(f.unknown)))
 	if err != nil {
@@ -76,6 +79,7 @@ type front struct {
 	services map[string]bool
 	reads    func(procedure string) bool
 	streams  map[string]bool // by procedure
+	bindings []binding       // in the order in which the transcoder chooses
 }
 
 // exchange is one REST request.
@@ -105,7 +109,15 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	call.URL, call.Header = &url, r.Header.Clone()
 	// It would decompress without a limit, a GET even before call refuses it.
 	call.Header.Del("Content-Encoding")
+	// It would decompress a response to translate it, and answer counts the response as sent.
+	call.Header.Del("Accept-Encoding")
+	// It would take memory for as many bytes as the client claims to send, before the first one.
+	call.ContentLength = -1
 	out := &reply{ResponseWriter: w, exchange: x}
+	if err := f.checkParameters(r); err != nil {
+		out.refuse(err)
+		return
+	}
 	f.rest.ServeHTTP(out, call)
 	out.end()
 }

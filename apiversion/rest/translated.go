@@ -69,20 +69,33 @@ func (r *reply) end() {
 	if r.keeps == 0 {
 		return
 	}
-	var status struct {
-		Code    uint32            `json:"code"`
-		Message string            `json:"message"`
-		Details []json.RawMessage `json:"details,omitempty"`
-	}
+	var s status
 	// The texts of the transcoder itself are plain.
-	if err := json.Unmarshal(r.kept, &status); err != nil {
-		status.Message = string(r.kept)
+	if err := json.Unmarshal(r.kept, &s); err != nil {
+		s.Message = string(r.kept)
 	}
-	code := connect.Code(status.Code)
+	code := connect.Code(s.Code)
 	if code == 0 || code == connect.CodeUnknown || code == connect.CodeInternal {
-		status.Code, r.keeps = uint32(connect.CodeInvalidArgument), http.StatusBadRequest
+		s.Code, r.keeps = uint32(connect.CodeInvalidArgument), http.StatusBadRequest
 	}
+	r.answer(s)
+}
+
+// status is a google.rpc.Status in JSON.
+type status struct {
+	Code    uint32            `json:"code"`
+	Message string            `json:"message"`
+	Details []json.RawMessage `json:"details,omitempty"`
+}
+
+// refuse answers a request that must not be translated.
+func (r *reply) refuse(err error) {
+	r.keeps = http.StatusBadRequest
+	r.answer(status{Code: uint32(connect.CodeInvalidArgument), Message: err.Error()})
+}
+
+func (r *reply) answer(s status) {
 	r.Header().Set("Content-Type", "application/json")
 	r.ResponseWriter.WriteHeader(r.keeps)
-	_ = json.NewEncoder(r.ResponseWriter).Encode(status) // it fails only if the client has gone
+	_ = json.NewEncoder(r.ResponseWriter).Encode(s) // it fails only if the client has gone
 }

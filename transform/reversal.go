@@ -140,11 +140,11 @@ func fieldThatDiffers(a, b []byte, list bool) (path string, differ bool) {
 	if errA != nil || errB != nil {
 		return "content", true
 	}
+	inA, inB := fields{of: as}, fields{of: bs}
 	for i, e := range as {
 		at := i
-		// Look at the same position first: fields are nearly always in the same order.
-		if !list && (i >= len(bs) || !bytes.Equal(bs[i].KeyBytes(), e.KeyBytes())) {
-			at = slices.IndexFunc(bs, func(o bsoncore.Element) bool { return bytes.Equal(o.KeyBytes(), e.KeyBytes()) })
+		if !list {
+			at = inB.find(e.KeyBytes(), i)
 		}
 		if at < 0 || at >= len(bs) || e[0] != bs[at][0] {
 			return e.Key(), true
@@ -161,8 +161,8 @@ func fieldThatDiffers(a, b []byte, list bool) (path string, differ bool) {
 			}
 		}
 	}
-	for _, e := range bs {
-		if !slices.ContainsFunc(as, func(o bsoncore.Element) bool { return bytes.Equal(o.KeyBytes(), e.KeyBytes()) }) {
+	for i, e := range bs {
+		if inA.find(e.KeyBytes(), i) < 0 {
 			return e.Key(), true
 		}
 	}
@@ -170,4 +170,34 @@ func fieldThatDiffers(a, b []byte, list bool) (path string, differ bool) {
 		return "number of fields of one name", true
 	}
 	return "", false
+}
+
+// fields finds elements by name.
+type fields struct {
+	of     []bsoncore.Element
+	places map[string]int // the first of each name; made for the first search that needs it
+}
+
+// fewFields is the number of elements up to which a search costs less than a map. Lists and maps have
+// as many elements as fit into a record.
+const fewFields = 32
+
+// find returns the index of the first element with a name, or -1. It looks at the index at first: fields
+// are nearly always in the same order.
+func (f *fields) find(name []byte, at int) int {
+	switch {
+	case at < len(f.of) && bytes.Equal(f.of[at].KeyBytes(), name):
+		return at
+	case len(f.of) <= fewFields:
+		return slices.IndexFunc(f.of, func(e bsoncore.Element) bool { return bytes.Equal(e.KeyBytes(), name) })
+	case f.places == nil:
+		f.places = make(map[string]int, len(f.of))
+		for i, e := range slices.Backward(f.of) {
+			f.places[string(e.KeyBytes())] = i
+		}
+	}
+	if i, there := f.places[string(name)]; there {
+		return i
+	}
+	return -1
 }

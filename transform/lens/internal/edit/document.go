@@ -82,14 +82,19 @@ func (e *Editor) Release() {
 }
 
 // Node returns an empty node, which belongs to the editor.
-func (e *Editor) Node() *Node {
+func (e *Editor) Node() *Node { return e.node(usualElems) }
+
+// usualElems is the number of elements for which a new node has room.
+const usualElems = 8
+
+// node returns an empty node with room for a number of elements, if it is a new one.
+func (e *Editor) node(room int) *Node {
 	if e.used == len(e.nodes) {
 		// The first node is the record itself, which has more fields than its objects.
-		size := 32
-		if e.used > 0 {
-			size = 8
+		if e.used == 0 {
+			room = 4 * usualElems
 		}
-		e.nodes = append(e.nodes, &Node{Elems: make([]Elem, 0, size)})
+		e.nodes = append(e.nodes, &Node{Elems: make([]Elem, 0, room)})
 	}
 	n := e.nodes[e.used]
 	e.used++
@@ -111,7 +116,9 @@ func (e *Editor) Open(doc []byte) (*Node, error) {
 	if len(doc) < 5 || int64(binary.LittleEndian.Uint32(doc)) != int64(len(doc)) || doc[len(doc)-1] != 0 {
 		return nil, ErrMalformed
 	}
-	n := e.Node()
+	// A record has room for a million empty objects, each of which becomes a node. An element has three
+	// bytes at least.
+	n := e.node(min(usualElems, (len(doc)-5)/3))
 	n.src = doc
 	end := len(doc) - 1
 	// Nested documents are checked when an operation opens them.
@@ -212,6 +219,40 @@ func (n *Node) Find(name []byte) (int, error) {
 		}
 	}
 	return at, nil
+}
+
+// fewElems is the number of elements up to which a search costs less than a map of their names.
+const fewElems = 32
+
+// finder returns a function that finds fields by name, for searches of many of them: a list has as
+// many items as fit into a record. The function returns -1 for a field that is absent or there twice.
+func (n *Node) finder() func(name []byte) int {
+	if len(n.Elems) <= fewElems {
+		return func(name []byte) int {
+			at, err := n.Find(name)
+			if err != nil {
+				return -1
+			}
+			return at
+		}
+	}
+	var places map[string]int // made for the first search
+	return func(name []byte) int {
+		if places == nil {
+			places = make(map[string]int, len(n.Elems))
+			for i := range n.Elems {
+				if _, twice := places[string(n.Elems[i].Name)]; twice {
+					places[string(n.Elems[i].Name)] = -1
+					continue
+				}
+				places[string(n.Elems[i].Name)] = i
+			}
+		}
+		if at, there := places[string(name)]; there {
+			return at
+		}
+		return -1
+	}
 }
 
 // sub opens the sub-document at i. It returns nil for a value without fields. An array is an error,

@@ -96,34 +96,41 @@ func (e *Editor) ItemPlaces(items *Node, match Path) (map[string]int, error) {
 	return places, err
 }
 
-// ItemOf returns the item with a key in the list or map at list, for reading only. match is as in
-// ItemPlaces. It returns nil if there is no such item, or root is nil. The item's index may differ
-// from its index in the original record, because normalize may have sorted the list.
-func (e *Editor) ItemOf(root *Node, list, match Path, key string) *Node {
+// ItemsOf returns a function that finds the items of the list or map at list by their keys, for reading
+// only. match is as in ItemPlaces. It returns nil if there is no such item, or root is nil. The item's
+// index may differ from its index in the original record, because normalize may have sorted the list.
+// A result is valid until the next call of the function.
+func (e *Editor) ItemsOf(root *Node, list, match Path) func(key string) *Node {
+	none := func(string) *Node { return nil }
 	if root == nil {
-		return nil
+		return none
 	}
 	n, i, err := e.Lookup(root, list)
 	if err != nil || i < 0 || !HasItems(n.Elems[i].Type) {
-		return nil
+		return none
 	}
 	items, err := e.OpenAt(&n.Elems[i])
 	if err != nil {
-		return nil
+		return none
 	}
 	if n.Elems[i].Type != bson.TypeArray {
 		match = nil
 	}
 	places, err := e.ItemPlaces(items, match)
-	k, there := places[key]
-	if err != nil || !there {
-		return nil
+	if err != nil {
+		return none
 	}
 	v := e.Node()
-	v.src = items.src
-	v.Elems = append(v.Elems[:0], items.Elems[k])
-	v.Elems[0].Name = ItemName
-	return v
+	return func(key string) *Node {
+		k, there := places[key]
+		if !there {
+			return nil
+		}
+		v.src = items.src
+		v.Elems = append(v.Elems[:0], items.Elems[k])
+		v.Elems[0].Name = ItemName
+		return v
+	}
 }
 
 // ValueAt returns the value at p, or the zero value if it is absent. ok is false if the path leads

@@ -136,14 +136,15 @@ func (e *Editor) pruneMoved(root *Node, p Path) error {
 // target's record: behind the same neighbour. Without it, an unchanged record would get other
 // bytes.
 func (e *Editor) RestoreOrder(n, have *Node) error {
+	find := have.finder()
 	for i := range n.Elems {
 		s := n.Elems[i].Sub
 		// The operations did not change this object, so its order stays.
 		if s == nil || !s.Dirty() {
 			continue
 		}
-		at, err := have.Find(n.Elems[i].Name)
-		if err != nil || at < 0 || !HasItems(have.Elems[at].Type) {
+		at := find(n.Elems[i].Name)
+		if at < 0 || !HasItems(have.Elems[at].Type) {
 			continue
 		}
 		h, err := e.OpenAt(&have.Elems[at])

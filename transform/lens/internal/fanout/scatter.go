@@ -148,11 +148,18 @@ type scattered struct {
 	any   bool
 }
 
+// mostEntries is more than any database writes as one group. A field with a million small entries would
+// take gigabytes of memory, to be parked in the end.
+const mostEntries = 50_000
+
 // scatterAll turns the entries of a list or map into records.
 func (r *fanRun) scatterAll(val []byte) error {
 	entries, err := r.e.Open(val)
 	if err != nil {
 		return err
+	}
+	if n := len(entries.Elems); n > mostEntries {
+		return fmt.Errorf("it has %d entries, and at most %d can become records of one group", n, mostEntries)
 	}
 	r.g.Out = slices.Grow(r.g.Out, len(entries.Elems))
 	var last scattered

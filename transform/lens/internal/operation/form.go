@@ -175,11 +175,16 @@ func (c forms) keep(f form) error {
 	}
 	list := first.Path[:at]
 	match := edit.Within(first.matches, at)[0]
+	var madeItem, heldItem func(key string) *edit.Node
 	return c.e.PairItems(c.root, c.have, list, match, func(key string, item, haveItem *edit.Node) error {
 		return forms{e: c.e, root: item, have: haveItem, meaning: func() (*edit.Node, *edit.Node) {
-			// Lazily: most items are equal, and do not need the canonical records.
-			made, held := c.meaning()
-			return c.e.ItemOf(made, list, match, key), c.e.ItemOf(held, list, match, key)
+			// Lazily: most items are equal, and do not need the canonical records. Once for all items:
+			// a list has as many as fit into a record.
+			if madeItem == nil {
+				made, held := c.meaning()
+				madeItem, heldItem = c.e.ItemsOf(made, list, match), c.e.ItemsOf(held, list, match)
+			}
+			return madeItem(key), heldItem(key)
 		}}.keep(inner)
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -106,12 +107,12 @@ func (p *protoFlags) draft(cmd *cobra.Command, oldFile, newFile, from, to string
 	return nil
 }
 
-// writeAll writes files into a folder. It writes none if one of them is there already.
-func writeAll(cmd *cobra.Command, dir string, files map[string][]byte) error {
-	var names []string
-	for name := range files {
-		names = append(names, name)
-		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+// writeAll writes files into a folder. It writes none if one of them is there already, or cannot be
+// written: a repetition would then find the others.
+func writeAll(cmd *cobra.Command, dir string, files map[string][]byte) (err error) {
+	names := slices.Sorted(maps.Keys(files))
+	for _, name := range names {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
 			return exit.Usagef("lens init: %s is there already: give another folder, or remove it", filepath.Join(dir, name))
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return exit.With(exit.Usage, err)
@@ -120,12 +121,28 @@ func writeAll(cmd *cobra.Command, dir string, files map[string][]byte) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil { // #nosec G301 -- source code, which others may read
 		return exit.With(exit.Usage, err)
 	}
-	slices.Sort(names)
+	var written []string
+	defer func() {
+		if err != nil {
+			for _, path := range written {
+				_ = os.Remove(path) // the error is reported
+			}
+		}
+	}()
 	for _, name := range names {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, files[name], 0o644); err != nil { // #nosec G306 -- as above
+		// Not over a file that somebody has made meanwhile.
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) // #nosec G302 G304 -- as above
+		if err != nil {
 			return exit.With(exit.Usage, err)
 		}
+		written = append(written, path)
+		_, err = f.Write(files[name])
+		if err := errors.Join(err, f.Close()); err != nil {
+			return exit.With(exit.Usage, err)
+		}
+	}
+	for _, path := range written {
 		fmt.Fprintln(cmd.OutOrStdout(), path)
 	}
 	return nil

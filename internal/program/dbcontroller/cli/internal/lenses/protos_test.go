@@ -82,6 +82,30 @@ func TestDraftedServiceCompiles(t *testing.T) {
 	}
 }
 
+// TestDraftIsWrittenAsAWhole: after a failure nothing is left that would stop a repetition.
+func TestDraftIsWrittenAsAWhole(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	service := filepath.Join(dir, "service.go")
+	// Nothing is there, and nothing can be written: the last of the files by name.
+	if err := os.Symlink(filepath.Join(dir, "nonesuch", "service.go"), service); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--protos", starterV1, starterV2, "--out", dir}
+	if _, _, err := runLensInit(t, args...); exit.Of(err) != exit.Usage {
+		t.Errorf("the error is %v", err)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "*.yaml")); err != nil || len(left) > 0 {
+		t.Errorf("%v are left, %v", left, err)
+	}
+	if err := os.Remove(service); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := runLensInit(t, args...); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestDraftedLensConvertsMessages: what the service stores of a message of one version is read by the
 // other.
 func TestDraftedLensConvertsMessages(t *testing.T) {

@@ -91,6 +91,7 @@ func (c *Client) Write(ctx context.Context, toks record.Tokens, ms []record.Muta
 // read again before reporting a conflict.
 func (c *Client) mutations(ctx context.Context, w writing, toks record.Tokens, ms []record.Mutation) (out []record.Mutation, again bool, err error) {
 	out = make([]record.Mutation, len(ms))
+	present := conditions{c, toks, ms, nil, 0}
 	for i, m := range ms {
 		tok := toks[m.Kind]
 		if tok.Kind == "" {
@@ -100,7 +101,7 @@ func (c *Client) mutations(ctx context.Context, w writing, toks record.Tokens, m
 		// The database cannot check a condition on encrypted content.
 		if !tok.Fixed && m.Match != nil && w.compares {
 			again = true
-			stored, err := c.matching(ctx, tok, m)
+			stored, err := c.matching(ctx, tok, m, func() (record.Record, error) { return present.get(ctx, i, tok) })
 			if err != nil {
 				return nil, false, fmt.Errorf("write %s %s: %w", m.Kind, m.Key, err)
 			}
@@ -129,8 +130,8 @@ func (c *Client) mutations(ctx context.Context, w writing, toks record.Tokens, m
 }
 
 // matching returns the stored form of a record that satisfies the condition.
-func (c *Client) matching(ctx context.Context, tok record.Token, m record.Mutation) (bson.Raw, error) {
-	r, err := c.OnceClient.Get(ctx, tok, m.Key)
+func (c *Client) matching(ctx context.Context, tok record.Token, m record.Mutation, get func() (record.Record, error)) (bson.Raw, error) {
+	r, err := get()
 	if err != nil {
 		return nil, err
 	}

@@ -57,6 +57,12 @@ func TestOtherVerbsByClicks(t *testing.T) {
 
 	b.opens("complete")
 	b.set("#field-ignore", "on")
+	// Without a time the collections would be dropped at once.
+	b.set("#field-keep", "")
+	if eval[bool](b, "document.querySelector('#field-keep').checkValidity()") {
+		t.Error("collections may be kept for no time by leaving it out")
+	}
+	b.set("#field-keep", "24")
 	b.preview()
 	b.refusesConfirmation(deployment)
 	b.confirms()

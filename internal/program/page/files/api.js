@@ -114,7 +114,12 @@ export async function* stream(method, request, signal) {
       while (rest.length >= 5) {
         const size = new DataView(rest.buffer, rest.byteOffset).getUint32(1);
         if (rest.length < 5 + size) break;
-        const message = JSON.parse(new TextDecoder().decode(rest.subarray(5, 5 + size)));
+        let message;
+        try {
+          message = JSON.parse(new TextDecoder().decode(rest.subarray(5, 5 + size)));
+        } catch {
+          throw new CallError('unreachable', `the controller at ${controller()} sent a damaged answer`);
+        }
         // The last message has the outcome.
         if (rest[0] & 2) {
           if (message.error) throw new CallError(message.error.code, message.error.message || message.error.code);

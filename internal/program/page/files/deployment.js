@@ -6,7 +6,7 @@ import { Charts } from './charts.js';
 import { Parked } from './parked.js';
 import { shards } from './shards.js';
 import { timeline } from './timeline.js';
-import { buttons, resolver } from './verbs.js';
+import { buttons, offered, resolver } from './verbs.js';
 import { blockers, concerns, copied, encryption, lag, pace, phase, policy, rollbackSafe, share, short } from './words.js';
 import { Sizes, history, servers, versions } from './tables.js';
 
@@ -25,7 +25,7 @@ export function deployment(main, name, user, signal, fail) {
   let last;
   const show = (d) => {
     last = d;
-    head(parts, d, user);
+    head(parts, d, user, () => last);
     upgrade(parts, d);
     parts.readiness.show([d.readiness, d.upgradeState?.state, d.upgradeState?.policy, d.currentVersion], () => readiness(d, user, () => last));
     parts.rollback.show([d.rollbackSafe, d.lastSwitch, d.reverseSync], () => rollback(d));
@@ -43,7 +43,7 @@ export function deployment(main, name, user, signal, fail) {
   watch(name, signal, show, fail);
 }
 
-function head(parts, d, user) {
+function head(parts, d, user, latest) {
   const u = d.upgradeState;
   parts.head.show([d.name, d.currentVersion, u && [u.targetVersion, phase(u)], d.epoch], () => [
     el('h1', {}, short(d.name)),
@@ -52,9 +52,8 @@ function head(parts, d, user) {
   ]);
   const all = concerns(d, true);
   parts.concerns.show(all, () => all.map((c) => el('li', { class: c.level }, c.text)));
-  parts.verbs.show([user.operator, d.currentVersion, d.availableUpgrades, u && [u.id, u.state, u.targetVersion, u.policy, u.switchAsked, u.toSnapshot],
-    d.lastSwitch, d.pace?.paused, d.retired, d.retiring, d.namespaces?.map((n) => n.version), d.restored, d.different, d.breaches?.length, d.update?.id, d.kept],
-  () => user.operator ? buttons(d) : el('p', { class: 'quiet' }, `${user.identity} may look at everything. Changes need the role operator.`));
+  const offers = offered(d);
+  parts.verbs.show([user.operator, offers], () => user.operator ? buttons(offers, latest) : el('p', { class: 'quiet' }, `${user.identity} may look at everything. Changes need the role operator.`));
 }
 
 // progressStep rounds the share for screen readers, so that they are not told each percent.

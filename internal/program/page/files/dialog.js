@@ -1,8 +1,12 @@
 // The dialog of a verb: what it needs, what it would do, and then the change itself. Like the command
 // line it makes a dry run first, sends the change once, and asks for the outcome of a lost answer.
 
-import { CallError, call, stream } from './api.js';
+import { CallError, call, next, others, stream } from './api.js';
 import { announce, count, el, seconds } from './dom.js';
+
+// settle is the time in which a preview cannot be confirmed. Without it the second click of a double
+// click, or a key that is held down, would confirm what nobody has read.
+const settle = 600; // milliseconds
 
 const idle = (effects) => effects.length > 0 && effects.every((e) => e.startsWith('nothing: '));
 
@@ -21,6 +25,10 @@ export function open(verb) {
   dialog.addEventListener('close', () => {
     dialog.ending?.abort();
     dialog.remove();
+  });
+  // A key that is held down sends nothing again.
+  form.addEventListener('keydown', (event) => {
+    if (event.key === 'Enter' && event.repeat) event.preventDefault();
   });
   document.body.append(dialog);
   ask(verb, dialog, form, close);
@@ -41,7 +49,7 @@ function input(f) {
   if (f.type === 'checkbox') return el('label', { for: id }, el('input', { ...about, type: 'checkbox', checked: f.value }), f.label, f.help && el('small', {}, f.help));
   const control = f.options ? el('select', about, f.options.map((o) => el('option', { value: o, selected: o === f.value }, o)))
     : f.type === 'textarea' ? el('textarea', { ...about, rows: '8', spellcheck: 'false' }, f.value || '')
-    : el('input', { ...about, type: f.type || 'text', min: f.min, max: f.max, value: f.value, autocomplete: 'off', placeholder: f.placeholder });
+    : el('input', { ...about, type: f.type || 'text', min: f.min, max: f.max, step: f.step, value: f.value, autocomplete: 'off', placeholder: f.placeholder });
   return [el('label', { for: id }, f.label, f.help && el('small', {}, f.help)), control];
 }
 
@@ -84,7 +92,7 @@ async function preview(verb, dialog, form, close, values) {
     const shown = [];
     for (const [method, request] of verb.calls(values)) shown.push(await call(method, { ...request, dryRun: true, requestedBy: 'page' }));
     if (!dialog.open) return;
-    confirm(verb, form, close, values, shown, prepared);
+    confirm(verb, dialog, form, close, values, shown, prepared);
   } catch (e) {
     if (!dialog.open) return;
     if (!(e instanceof CallError)) throw e;
@@ -99,32 +107,35 @@ async function preview(verb, dialog, form, close, values) {
 }
 
 // confirm is the second step: what would happen, and what the user has to type for it.
-function confirm(verb, form, close, values, shown, prepared) {
+function confirm(verb, dialog, form, close, values, shown, prepared) {
   const effects = shown.flatMap((d) => verb.effects ? verb.effects(d) : d.effects || []);
   const nothing = idle(effects);
   const phrase = !nothing && (prepared?.confirm || shown.map((d) => d.confirm).find(Boolean));
   const lacks = phrase && shown.map((d) => d.confirmLacks).find(Boolean);
   const box = phrase && el('input', { id: 'confirm', autocomplete: 'off', spellcheck: 'false', required: true });
   const act = el('button', { type: 'submit', class: verb.danger ? 'main danger' : 'main', id: 'act' }, verb.act || verb.title.replace(' …', ''));
-  if (phrase) {
-    act.disabled = true;
-    box.addEventListener('input', () => { act.disabled = box.value !== phrase; });
-  }
+  act.disabled = true;
+  if (phrase) box.addEventListener('input', () => { act.disabled = box.value !== phrase; });
+  else setTimeout(() => {
+    act.disabled = false;
+    if (form.contains(document.activeElement) || document.activeElement === document.body || document.activeElement === dialog) act.focus();
+  }, settle);
   shape(form, verb, [
     prepared?.text && el('p', { class: 'error' }, prepared.text),
     el('div', { class: 'effects' }, nothing ? 'Nothing would change: ' : 'This will:', el('ul', {}, effects.map((e) => el('li', {}, e.replace(/^nothing: /, ''))))),
     lacks && el('p', { class: 'error' }, lacks),
     phrase && [el('label', { for: 'confirm' }, 'To confirm, type', el('code', { class: 'phrase' }, ' ' + phrase)), box],
   ], button('Cancel', close), !nothing && act);
-  (box || act).focus();
+  if (box) box.focus();
   form.onsubmit = (event) => {
     event.preventDefault();
-    if (!act.disabled) make(verb, form, close, { ...values, confirm: phrase || undefined }, shown);
+    if (!act.disabled) make(verb, dialog, form, close, { ...values, confirm: phrase || undefined }, shown);
   };
 }
 
-async function make(verb, form, close, values, shown) {
-  busy(verb, form, close, 'Changing …');
+async function make(verb, dialog, form, close, values, shown) {
+  form.onsubmit = (event) => event.preventDefault();
+  shape(form, verb, el('p', { role: 'status' }, 'Changing … To close this does not stop it.'), button('Close', close));
   const done = [];
   try {
     const calls = verb.calls(values, shown);
@@ -133,9 +144,7 @@ async function make(verb, form, close, values, shown) {
         done.push(...(await call(method, { ...request, requestedBy: 'page' })).effects || []);
       } catch (e) {
         if (!(e instanceof CallError) || !e.lost) throw e;
-        // The answer was lost. A dry run shows whether anything is left to do.
-        const now = await call(method, { ...request, dryRun: true, requestedBy: 'page' });
-        if (!idle(verb.effects ? verb.effects(now) : now.effects || [])) throw new CallError('unknown', `The answer was lost (${e.message}), and the outcome is unknown. The history shows it; it is safe to repeat the verb.`);
+        await resolve(verb, method, request, e);
       }
     }
     announce('Done: ' + (done.join('; ') || verb.title));
@@ -144,6 +153,30 @@ async function make(verb, form, close, values, shown) {
   } catch (e) {
     if (!(e instanceof CallError)) throw e;
     shape(form, verb, el('p', { class: 'error', role: 'alert' }, e.message), button('Close', close));
+    // The user may have closed the dialog, and must know this all the same.
+    if (!dialog.open) {
+      document.body.append(dialog);
+      dialog.showModal();
+    }
+  }
+}
+
+// resolve finds out whether a change with a lost answer was made: a dry run shows whether anything is
+// left to do. Any controller may answer it. It throws unless the change was made.
+async function resolve(verb, method, request, lost) {
+  const unknown = (why) => new CallError('unknown', `The answer was lost (${lost.message}), and the outcome is unknown: ${why}. The history shows it; it is safe to repeat the verb.`);
+  for (let more = others(); ; more--) {
+    try {
+      const now = await call(method, { ...request, dryRun: true, requestedBy: 'page' });
+      if (idle(verb.effects ? verb.effects(now) : now.effects || [])) return;
+    } catch (e) {
+      if (!(e instanceof CallError)) throw e;
+      if (!e.lost || more <= 0) throw unknown(`no controller reports it (${e.message})`);
+      next();
+      continue;
+    }
+    // The request may still be on its way.
+    throw unknown('it is not made yet');
   }
 }
 

@@ -23,16 +23,16 @@ const sleep = (ms, signal) => new Promise((done) => {
 });
 
 // passing reports whether an error may be over after a while, possibly at another controller.
-const passing = (e) => e instanceof CallError && ['unreachable', 'unavailable', 'resource_exhausted', 'canceled'].includes(e.code);
+const passing = (e) => e instanceof CallError && ['unreachable', 'unavailable', 'resource_exhausted', 'canceled', 'deadline_exceeded', 'aborted', 'internal', 'unknown'].includes(e.code);
 
 // follow repeats run until signal ends. run shows data by itself, and calls alive with each message.
 // fail gets the error that no repetition can heal.
 export async function follow(run, signal, fail) {
   let wait = first;
-  let since = 0;
+  let heard = 0; // time of the data that are shown; 0: none are
   const alive = () => {
     wait = first;
-    since = 0;
+    heard = Date.now();
     connected('live', 'live');
   };
   while (!signal.aborted) {
@@ -45,11 +45,12 @@ export async function follow(run, signal, fail) {
         fail(e);
         return;
       }
-      since ||= Date.now();
       const gone = controller();
       if (others() > 0) next();
+      const why = e.code === 'unreachable' ? `The controller at ${gone} does not answer` : `The controller at ${gone} reports: ${e.message}`;
       const where = others() > 0 ? `going on with ${controller()}` : 'trying again';
-      connected('lost', `The controller at ${gone} does not answer: ${where}. What you see is from ${new Date(since).toLocaleTimeString()}.`);
+      // The date as well: the page may be open for days.
+      connected('lost', `${why}: ${where}.` + (heard ? ` What you see is from ${new Date(heard).toLocaleString()}.` : ''));
       await sleep(wait, signal);
       wait = Math.min(longest, wait * 2);
     }

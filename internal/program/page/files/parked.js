@@ -5,6 +5,7 @@ import { Part, card, count, el, table } from './dom.js';
 import { waive, waiveKind } from './verbs.js';
 
 const most = 200; // records shown
+const fresh = 10000; // milliseconds after which a list is asked for again
 
 export class Parked {
   constructor(name, user, latest) {
@@ -15,13 +16,16 @@ export class Parked {
     this.part.node.hidden = true;
     this.node = this.part.node;
     this.seen = '';
+    this.asked = 0;
   }
 
-  // update asks for the list when its length has changed.
+  // update asks for the list when its length has changed, and from time to time: one record may have
+  // been corrected and another one parked.
   async update(d) {
     const key = [d.progress?.parked, d.rollbackSafe?.blocking, d.rollbackSafe?.waived, d.epoch, d.history?.length].join();
-    if (key === this.seen) return;
+    if (key === this.seen && (this.node.hidden || Date.now() - this.asked < fresh)) return;
     this.seen = key;
+    this.asked = Date.now();
     try {
       const list = await call('ListParked', { name: this.name });
       if (this.seen === key) this.show(list.parked || [], list.nextPageToken);

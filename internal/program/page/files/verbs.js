@@ -12,7 +12,7 @@ const ms = (text) => text === '' ? undefined : String(Math.round(Number(text) * 
 const policyFields = (p) => [
   { name: 'hold', label: 'Hold when ready, until you switch', type: 'checkbox', value: p?.hold ?? true },
   { name: 'maxPause', label: 'Longest pause, in milliseconds', help: 'wait while the predicted pause is longer; empty: no limit', type: 'number', min: 0, value: num(p?.maxPauseMs) || '' },
-  { name: 'deadline', label: 'Deadline of the switch, in seconds', help: 'it aborts after that; empty: as configured', type: 'number', min: 0, value: num(p?.deadlineMs) / 1000 || '' },
+  { name: 'deadline', label: 'Deadline of the switch, in seconds', help: 'it aborts after that; empty: as configured', type: 'number', min: 0, step: 'any', value: num(p?.deadlineMs) / 1000 || '' },
 ];
 
 const pace = (d, request) => ['SetPace', { name: d.name, ...request }];
@@ -88,8 +88,9 @@ export const verbs = {
     help: 'Retire a version that the deployment has left. Its collections are set aside, and dropped later. There is no rollback to it afterwards.',
     fields: [
       { name: 'version', label: 'Version', options: (d.namespaces || []).map((n) => n.version).filter((v) => v !== d.currentVersion) },
-      { name: 'unused', label: 'Unused for at least, in hours', type: 'number', min: 0, value: 1 },
-      { name: 'keep', label: 'Keep its collections for, in hours', help: '0: drop them at once', type: 'number', min: 0, value: 24 },
+      // An empty field would be a 0, and the collections would be dropped at once.
+      { name: 'unused', label: 'Unused for at least, in hours', type: 'number', min: 0, value: 1, required: true },
+      { name: 'keep', label: 'Keep its collections for, in hours', help: '0: drop them at once', type: 'number', min: 0, value: 24, required: true },
       { name: 'ignore', label: 'Although its API was called recently, or servers cannot report calls', type: 'checkbox' },
     ],
     calls: (v) => [['Complete', { ...completion(d, v), confirm: v.confirm || '' }]],
@@ -177,12 +178,17 @@ function possible(d) {
 const first = ['begin', 'switch'];
 const grave = ['abort', 'rollback', 'snapshot', 'complete', 'breaches', 'restored', 'remove'];
 
-// buttons are the verbs that make sense now.
-export function buttons(d) {
-  return possible(d).map((name) => {
-    const verb = verbs[name](d);
-    return el('button', { type: 'button', id: 'verb-' + name, class: first.includes(name) ? 'main' : grave.includes(name) ? 'danger' : null, onclick: () => open(verb) }, verb.title);
-  });
+// offered are the verbs that make sense now, with their titles.
+export const offered = (d) => possible(d).map((name) => [name, verbs[name](d).title]);
+
+// opens opens a verb for the deployment as it is now, if the verb still makes sense.
+const opens = (name, latest) => () => possible(latest()).includes(name) && open(verbs[name](latest()));
+
+// buttons are the buttons of offered verbs. latest returns the deployment as it is now.
+export function buttons(offers, latest) {
+  return offers.map(([name, title]) => el('button', {
+    type: 'button', id: 'verb-' + name, class: first.includes(name) ? 'main' : grave.includes(name) ? 'danger' : null, onclick: opens(name, latest),
+  }, title));
 }
 
 const resolving = { resume: 'resume', switch: 'switch', pace: 'pace', abort: 'abort', verify: 'verify', 'set-policy': 'policy', restored: 'restored', 'accept-breaches': 'breaches', 'verify --repair': 'repair' };
@@ -192,8 +198,7 @@ export function resolver(blocker, d, latest) {
   if (blocker.code === 'parked') return el('button', { type: 'button', onclick: () => document.getElementById('parked').scrollIntoView() }, 'Show');
   const named = [...`${blocker.resolve || ''} ${blocker.text}`.matchAll(/'(?:dbcontroller )?([a-z-]+(?: --repair)?)[^']*'/g)].map((m) => resolving[m[1]]);
   const name = named.find((n) => n && possible(d).includes(n));
-  const now = name && verbs[name](d);
-  return now && el('button', { type: 'button', onclick: () => possible(latest()).includes(name) && open(verbs[name](latest())) }, now.title);
+  return name && el('button', { type: 'button', onclick: opens(name, latest) }, verbs[name](d).title);
 }
 
 // waive lets the upgrade go on without one parked record.

@@ -1,0 +1,103 @@
+package browser
+
+import (
+	"fmt"
+	"testing"
+)
+
+// fakes lets a function of the test answer calls in place of a controller: it gets the method and the
+// request, and returns a Response, undefined for the controller's own answer, or throws.
+func (b *tab) fakes(script string) {
+	b.t.Helper()
+	eval[bool](b, fmt.Sprintf(`(() => {
+		window.realFetch ||= window.fetch;
+		const fake = %s;
+		window.fetch = async (at, options) => {
+			const method = String(at).split('/').at(-1);
+			const request = typeof options?.body === 'string' ? JSON.parse(options.body) : {};
+			return await fake(method, request, () => window.realFetch(at, options)) || window.realFetch(at, options);
+		};
+		return true;
+	})()`, script))
+}
+
+// TestFaultsOfVerbs: an answer that is lost leaves the outcome unknown, a dialog that is closed hides no
+// failure, and a preview is not confirmed by the click that asked for it.
+func TestFaultsOfVerbs(t *testing.T) {
+	b := open(t)
+	s := start(t)
+	b.visit(s.addresses[0] + "/ui/")
+	b.login(operatorToken)
+	b.click("main a[href^='#/d/']")
+	b.verb("begin", "copy v1 to v2")
+	b.sees("Waive all of customers")
+
+	// A verb opens with the values of now.
+	eval[bool](b, fmt.Sprintf(`(fetch('/dbcontroller.v1.DeploymentService/SetPace', { method: 'POST', body: JSON.stringify({ name: %q, maxRate: 777 }),
+		headers: { 'Content-Type': 'application/json', Authorization: 'Bearer %s' } }), true)`, deployment, operatorToken))
+	b.sees("at most 777/s")
+	b.opens("pace")
+	if rate := eval[string](b, "document.querySelector('#field-maxRate').value"); rate != "777" {
+		t.Errorf("the pace is 777, and the dialog has %s", rate)
+	}
+	b.click("dialog .row button")
+
+	// The preview waits before it can be confirmed.
+	eval[bool](b, `(() => {
+		window.held = [];
+		window.realTimeout = window.setTimeout;
+		window.setTimeout = (f, ms, ...more) => ms === 600 ? window.held.push(f) : window.realTimeout(f, ms, ...more);
+		return true;
+	})()`)
+	b.opens("pause")
+	b.preview()
+	if !eval[bool](b, "document.querySelector('#act').disabled") {
+		t.Error("a second click would confirm what nobody has read")
+	}
+	eval[bool](b, "window.setTimeout = window.realTimeout, window.held.forEach((f) => f()), true")
+
+	// The dialog is closed while the change is made, which then fails.
+	b.fakes(`(method, request) => {
+		if (method !== 'SetPace' || request.dryRun) return undefined;
+		return new Promise((done) => { window.fail = () => done(new Response(JSON.stringify({ code: 'failed_precondition', message: 'it was not made' }), { status: 400 })); });
+	}`)
+	b.click("#act")
+	b.until("the change", "window.fail")
+	b.click("dialog .row button")
+	b.until("the end of the dialog", "!document.querySelector('dialog')")
+	eval[bool](b, "window.fail(), true")
+	b.until("the failure", "document.querySelector('dialog[open]')?.innerText.includes('it was not made')")
+	b.click("dialog .row button")
+
+	// The answer is lost, and no controller answers a dry run.
+	b.fakes(`async (method, request, send) => {
+		if (method !== 'AbortUpgrade') return undefined;
+		if (request.dryRun && !window.lost) return undefined;
+		if (!request.dryRun) await send();
+		window.lost = true;
+		throw new TypeError('lost');
+	}`)
+	b.opens("abort")
+	b.preview()
+	b.click("#act")
+	b.until("the unknown outcome", "document.querySelector('dialog[open]')?.innerText.includes('the outcome is unknown')")
+	b.click("dialog .row button")
+	b.sees("No upgrade runs")
+	b.clean("401", "400")
+}
+
+// TestParkedRecordsChange: one record is corrected and another one is parked, so their number stays.
+func TestParkedRecordsChange(t *testing.T) {
+	b := open(t)
+	s := start(t)
+	b.visit(s.addresses[0] + "/ui/")
+	b.login(operatorToken)
+	b.click("main a[href^='#/d/']")
+	b.verb("begin", "copy v1 to v2")
+	b.sees(hostile)
+	b.fakes(`(method) => method === 'ListParked'
+		? new Response(JSON.stringify({ parked: [{ kind: 'customers', key: 'another-one', shard: 0, error: 'why' }] }), { headers: { 'Content-Type': 'application/json' } }) : undefined`)
+	eval[bool](b, "(() => { const now = Date.now; Date.now = () => now() + 60000; return true; })()")
+	b.sees("another-one") // with the next message, after half a minute at most
+	b.clean("401")
+}

@@ -83,3 +83,29 @@ func TestResponsesAreNotCompressed(t *testing.T) {
 	req.Header.Set("Accept-Encoding", "gzip")
 	h.ServeHTTP(httptest.NewRecorder(), req)
 }
+
+// TestContentTypes: JSON is accepted however a library writes its type, and the refusal of another type
+// is an error like all others.
+func TestContentTypes(t *testing.T) {
+	t.Parallel()
+	c := clientOf(t, start(t))
+	c.do(200, "POST", "/v1/projects/p/secrets?secret_id=a", "{}")
+	for kind, status := range map[string]int{
+		"": 200, "application/json": 200, "application/json;charset=UTF-8": 200, "application/json; charset=utf-8": 200, "Application/JSON; charset=\"utf-8\"": 200,
+		"application/json; charset=latin1": 415, "text/plain": 415, "application/x-www-form-urlencoded": 415, "application/json;;": 415,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, c.url+"/v1/projects/p/secrets/a", strings.NewReader(`{"owner": "web/eve"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kind != "" {
+			req.Header.Set("Content-Type", kind)
+		}
+		if got := c.send(status, req); status == 415 && (got["code"] != 3. || !strings.Contains(got["message"].(string), "not supported")) {
+			t.Errorf("%q: the answer is %v", kind, got)
+		}
+	}
+	if got := c.do(405, "PUT", "/v1/projects/p/secrets/a", "{}"); got["code"] != 12. {
+		t.Errorf("a method that is not there is answered with %v", got)
+	}
+}

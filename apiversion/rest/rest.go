@@ -23,9 +23,11 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"mime"
 	"net/http"
 	"slices"
 	"strings"
@@ -113,6 +115,10 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	call.Header.Del("Accept-Encoding")
 	// It would take memory for as many bytes as the client claims to send, before the first one.
 	call.ContentLength = -1
+	// It compares the whole header with two texts, and libraries write a third and a fourth.
+	if kind, with, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err == nil && kind == "application/json" && strings.EqualFold(cmp.Or(with["charset"], "utf-8"), "utf-8") {
+		call.Header.Set("Content-Type", kind)
+	}
 	out := &reply{ResponseWriter: w, exchange: x}
 	if err := f.checkParameters(r); err != nil {
 		out.refuse(err)

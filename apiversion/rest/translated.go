@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 
 	"connectrpc.com/connect"
 )
@@ -25,8 +26,8 @@ func (b *translated) Read(p []byte) (int, error) {
 }
 
 // reply is the response to a REST request. The transcoder answers most requests that it cannot
-// translate with code UNKNOWN or INTERNAL, though the client has to correct them. reply keeps such a
-// response back, and end gives it the code INVALID_ARGUMENT.
+// translate with code UNKNOWN or INTERNAL, or with a plain text. The client has to correct them. reply
+// keeps such a response back, and end gives it the form of the other errors.
 type reply struct {
 	http.ResponseWriter
 	exchange *exchange
@@ -39,8 +40,8 @@ type reply struct {
 func (r *reply) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 func (r *reply) WriteHeader(status int) {
-	// Errors that the handlers returned have the right code already.
-	if !r.begun && !r.exchange.answered && status >= http.StatusInternalServerError {
+	// Errors that the handlers returned have the right form already.
+	if !r.begun && !r.exchange.answered && status >= http.StatusBadRequest {
 		r.keeps = status
 	}
 	r.begun = true
@@ -72,11 +73,16 @@ func (r *reply) end() {
 	var s status
 	// The texts of the transcoder itself are plain.
 	if err := json.Unmarshal(r.kept, &s); err != nil {
-		s.Message = string(r.kept)
+		s.Message = strings.TrimSpace(string(r.kept))
 	}
-	code := connect.Code(s.Code)
-	if code == 0 || code == connect.CodeUnknown || code == connect.CodeInternal {
-		s.Code, r.keeps = uint32(connect.CodeInvalidArgument), http.StatusBadRequest
+	switch code := connect.Code(s.Code); {
+	case r.keeps == http.StatusMethodNotAllowed:
+		s.Code = uint32(connect.CodeUnimplemented)
+	case code == 0 || code == connect.CodeUnknown || code == connect.CodeInternal:
+		s.Code = uint32(connect.CodeInvalidArgument)
+		if r.keeps >= http.StatusInternalServerError {
+			r.keeps = http.StatusBadRequest
+		}
 	}
 	r.answer(s)
 }

@@ -21,6 +21,38 @@ func (b *tab) fakes(script string) {
 	})()`, script))
 }
 
+// TestManyDeployments: of many deployments each is looked at after a while, and none is called good
+// before.
+func TestManyDeployments(t *testing.T) {
+	b := open(t)
+	s := start(t)
+	b.visit(s.addresses[0] + "/ui/")
+	b.until("the login", "document.querySelector('#token')")
+	// A character that no header can have is no controller that does not answer.
+	eval[bool](b, fmt.Sprintf("(document.querySelector('#token').value = %q, true)", "é"+operatorToken))
+	b.click("form.login button[type=submit]")
+	b.sees("A token has no spaces")
+	eval[bool](b, "(document.querySelector('#token').value = '', true)")
+	b.login(operatorToken)
+	b.sees("shop.example.com in eu")
+
+	const badges = "[...document.querySelectorAll('main td .badge')].filter((e) => e.innerText === %q).length === %d"
+	b.fakes(`(method, request) => {
+		const one = (i) => ({ name: 'services/s' + i + '/deployments/d', currentVersion: 'v1', epoch: '1', revision: '1', ringSize: 8, controllers: [] });
+		const answer = (json) => new Response(JSON.stringify(json), { headers: { 'Content-Type': 'application/json' } });
+		if (method === 'ListDeployments') return answer({ deployments: Array.from({ length: 120 }, (_, i) => one(i)) });
+		if (method !== 'GetDeployment') return undefined;
+		if (!window.answers) throw new TypeError('no answer');
+		const i = Number(request.name.match(/\d+/)[0]);
+		return answer({ ...one(i), controllers: i === 119 ? [] : ['c'] });
+	}`)
+	b.until("nothing is known", fmt.Sprintf(badges, "not known", 120))
+	eval[bool](b, "(window.answers = true)")
+	b.until("the state of each", fmt.Sprintf(badges, "good", 119)+" && "+fmt.Sprintf(badges, "needs you", 1))
+	b.sees("No controller is alive")
+	b.clean("401", "net::ERR_")
+}
+
 // TestFaultsOfVerbs: an answer that is lost leaves the outcome unknown, a dialog that is closed hides no
 // failure, and a preview is not confirmed by the click that asked for it.
 func TestFaultsOfVerbs(t *testing.T) {

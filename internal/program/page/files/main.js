@@ -48,6 +48,11 @@ function ask(problem) {
   main.replaceChildren(el('form', {
     class: 'login card', onsubmit: (event) => {
       event.preventDefault();
+      // The browser would refuse to send it, and look like a controller that does not answer.
+      if (!/^[\x21-\x7e]+$/.test(token.value.trim())) {
+        document.getElementById('problem').textContent = 'A token has no spaces, and no characters beyond ASCII: copy it again.';
+        return;
+      }
       login(token.value);
       start();
     },

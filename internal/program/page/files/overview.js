@@ -1,26 +1,45 @@
 // The overview: every deployment with its version, phase and health.
 
 import { call } from './api.js';
-import { Part, announce, el, table } from './dom.js';
+import { Part, announce, el, num, table } from './dom.js';
 import { poll } from './follow.js';
 import { listed, rollouts } from './rollouts.js';
 import { concerns, copied, phase, short } from './words.js';
 
 const every = 3000; // milliseconds between two looks
-const most = 50; // deployments whose progress is asked for
+const most = 50; // deployments that one look asks for
 
-// all returns the deployments, each with its progress where it can be had.
+// looked are the latest answers about single deployments, by name. A list has only their records.
+const looked = new Map();
+let look = 0; // counts the looks
+
+// all returns the deployments, each with its progress where it is known. Of many deployments each look
+// asks for those that were not asked for the longest.
 async function all() {
   const list = await call('ListDeployments', {});
-  const whole = (list.deployments || []).map(async (d, i) => {
-    if (i >= most) return d;
+  const deployments = list.deployments || [];
+  look++;
+  const at = (d) => looked.get(d.name)?.at || 0;
+  await Promise.all(deployments.toSorted((a, b) => at(a) - at(b)).slice(0, most).map(async (d) => {
+    let answer;
     try {
-      return { ...await call('GetDeployment', { name: d.name }), whole: true };
-    } catch {
-      return d; // the list itself has the essentials
-    }
-  });
-  return { deployments: await Promise.all(whole), unreadable: list.unreadable || [], more: await rollouts() };
+      answer = await call('GetDeployment', { name: d.name });
+    } catch { /* the list has the record; the rest is not known */ }
+    looked.set(d.name, { at: look, answer });
+  }));
+  const names = new Set(deployments.map((d) => d.name));
+  for (const name of looked.keys()) if (!names.has(name)) looked.delete(name);
+  return { deployments: deployments.map(together), unreadable: list.unreadable || [], more: await rollouts() };
+}
+
+// together adds what only an answer about the deployment has to its record in the list. After a switch
+// or another upgrade an older answer is about something else.
+function together(d) {
+  const answer = looked.get(d.name)?.answer;
+  if (!answer || answer.epoch !== d.epoch || answer.upgradeState?.id !== d.upgradeState?.id) return d;
+  if (num(answer.revision) >= num(d.revision)) return { ...answer, whole: true };
+  const { upgradeState, restored, different, breaches, pace, update } = d;
+  return { ...answer, upgradeState, restored, different, breaches, pace, update, whole: true };
 }
 
 export function overview(main, user, signal, fail) {
@@ -33,7 +52,7 @@ export function overview(main, user, signal, fail) {
       deployments.length > 0
         ? table('Deployments', ['Deployment', 'Version', 'Upgrade', 'Copied', 'Shards ready', 'Health'], deployments.map(row).map((r) => [
           el('a', { href: '#/d/' + encodeURIComponent(r.name) }, short(r.name)), r.version, r.upgrade, r.copied || '-', r.ready,
-          r.concerns.length === 0 ? el('span', { class: 'badge good' }, 'good')
+          r.concerns.length === 0 ? (r.whole ? el('span', { class: 'badge good' }, 'good') : el('span', { class: 'badge' }, 'not known'))
             : [el('span', { class: 'badge ' + r.concerns[0].level }, r.concerns[0].level === 'bad' ? 'needs you' : 'look'), ' ', r.concerns[0].text,
               r.concerns.length > 1 && ` (and ${r.concerns.length - 1} more)`],
         ]))
@@ -49,6 +68,6 @@ function row(d) {
   const u = d.upgradeState;
   return {
     name: d.name, version: d.currentVersion, upgrade: u ? `to ${u.targetVersion}: ${phase(u)}` : '-', copied: u ? copied(d) : '',
-    ready: u ? `${u.readyShards.length}/${d.ringSize}` : '-', concerns: concerns(d, d.whole),
+    ready: u ? `${u.readyShards.length}/${d.ringSize}` : '-', concerns: concerns(d, d.whole), whole: Boolean(d.whole),
   };
 }

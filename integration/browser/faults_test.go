@@ -64,16 +64,6 @@ func TestFaultsOfVerbs(t *testing.T) {
 	b.verb("begin", "copy v1 to v2")
 	b.sees("Waive all of customers")
 
-	// A verb opens with the values of now.
-	eval[bool](b, fmt.Sprintf(`(fetch('/dbcontroller.v1.DeploymentService/SetPace', { method: 'POST', body: JSON.stringify({ name: %q, maxRate: 777 }),
-		headers: { 'Content-Type': 'application/json', Authorization: 'Bearer %s' } }), true)`, deployment, operatorToken))
-	b.sees("at most 777/s")
-	b.opens("pace")
-	if rate := eval[string](b, "document.querySelector('#field-maxRate').value"); rate != "777" {
-		t.Errorf("the pace is 777, and the dialog has %s", rate)
-	}
-	b.click("dialog .row button")
-
 	// The preview waits before it can be confirmed.
 	eval[bool](b, `(() => {
 		window.held = [];
@@ -116,20 +106,4 @@ func TestFaultsOfVerbs(t *testing.T) {
 	b.click("dialog .row button")
 	b.sees("No upgrade runs")
 	b.clean("401", "400")
-}
-
-// TestParkedRecordsChange: one record is corrected and another one is parked, so their number stays.
-func TestParkedRecordsChange(t *testing.T) {
-	b := open(t)
-	s := start(t)
-	b.visit(s.addresses[0] + "/ui/")
-	b.login(operatorToken)
-	b.click("main a[href^='#/d/']")
-	b.verb("begin", "copy v1 to v2")
-	b.sees(hostile)
-	b.fakes(`(method) => method === 'ListParked'
-		? new Response(JSON.stringify({ parked: [{ kind: 'customers', key: 'another-one', shard: 0, error: 'why' }] }), { headers: { 'Content-Type': 'application/json' } }) : undefined`)
-	eval[bool](b, "(() => { const now = Date.now; Date.now = () => now() + 60000; return true; })()")
-	b.sees("another-one") // with the next message, after half a minute at most
-	b.clean("401")
 }

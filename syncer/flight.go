@@ -182,10 +182,8 @@ func (e *Engine) consume(ctx context.Context, f, before *flight) (err error) {
 	g, writing := errgroup.WithContext(ctx)
 	g.Go(func() error { return e.write(writing, f.free) })
 	g.Go(func() error {
-		for _, turn := range f.turns {
-			if err := turn.await(writing); err != nil {
-				return err
-			}
+		if err := f.takeTurns(writing); err != nil {
+			return err
 		}
 		return e.write(writing, f.shared)
 	})

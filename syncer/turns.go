@@ -141,6 +141,18 @@ func (f *flight) share(id transform.GroupID, after ...*part) {
 	}
 }
 
+// takeTurns waits until the shared groups may be written. It then forgets what it has waited for: these
+// parts name their flights, which would otherwise keep all flights before them in memory.
+func (f *flight) takeTurns(ctx context.Context) error {
+	for _, turn := range f.turns {
+		if err := turn.await(ctx); err != nil {
+			return err
+		}
+	}
+	f.turns = nil
+	return nil
+}
+
 // write writes the groups of a part, in the state that every batch needs which rides on it.
 func (e *Engine) write(ctx context.Context, p *part) error {
 	at := p.begin()

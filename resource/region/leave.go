@@ -43,10 +43,14 @@ func (s *Store) underMove(ctx context.Context, kind Kind, m record.Mutation) (ou
 		switch {
 		case added:
 			m.Match, m.Exists = kind.unmoved(before), false
-		// A larger document cannot move at the moment. A condition on its revision stays: a move changes
-		// the revision first.
 		case len(before)+len(m.Doc) <= wholeMost:
 			m.Match = record.MatchDoc(before)
+		// The step that gives the record away does not change its revision, and a cancel may make it
+		// larger. The id of the move stands for the content, which is frozen.
+		case kind.MoveOf(before).Step == Leaving:
+			m.Match = kind.unmoved(before)
+			// Other large documents cannot move at the moment. A condition on the revision stays: the
+			// begin of a move changes the revision.
 		}
 	}
 	move := kind.MoveOf(before)

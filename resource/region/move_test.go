@@ -342,3 +342,30 @@ func TestMoveBetween(t *testing.T) {
 		})
 	}
 }
+
+// TestCancelBetween: a cancel that makes the record too large to compare does not take back a record that
+// was given away meanwhile. Only the revision is the same.
+func TestCancelBetween(t *testing.T) {
+	t.Parallel()
+	s, data := moveWorld(t)
+	const id = "v1.1.i"
+	data.Put(t, "books", append(moved("b", "eu", region.Move{Step: region.Leaving, Region: "eu", ID: id}), bson.E{Key: "revision", Value: int64(1)}))
+	left := region.Move{Step: region.Left, Region: "eu", ID: id, Nonce: "n"}
+	between := true
+	data.BeforeWrite(func([]record.Mutation) error {
+		if between {
+			between = false
+			data.Put(t, "books", append(moved("b", "eu", left), bson.E{Key: "revision", Value: int64(1)}))
+		}
+		return nil
+	})
+	large := append(book("b", "us"), bson.E{Key: "revision", Value: int64(2)}, bson.E{Key: "payload", Value: make([]byte, 9<<20)})
+	revision := record.Match{Path: "revision", Value: raw(t, bson.D{{Key: "v", Value: int64(1)}}).Lookup("v")}
+	err := s.Write(t.Context(), []record.Mutation{{Kind: "books", Key: record.StringKey("b"), Doc: raw(t, large), Match: &revision}})
+	if reasonOf(err) != "MOVING eu" {
+		t.Errorf("the cancel is answered with %v", err)
+	}
+	if got := stateOf(t, data, "b"); got != left {
+		t.Errorf("it is %+v", got)
+	}
+}

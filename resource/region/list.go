@@ -21,14 +21,14 @@ func (s *Store) List(ctx context.Context, kind, prefix, after string, limit int)
 		limit = defaultList
 	}
 	if s.alone {
-		recs, _, err := s.listAlone(kind, after, limit, 0, func(after string, limit int) ([]record.Record, bool, error) {
+		recs, _, err := kept(after, limit, 0, s.ownedOf(kind), func(after string, limit int) ([]record.Record, bool, error) {
 			recs, err := s.data.List(ctx, kind, prefix, after, limit)
 			return recs, len(recs) >= limit, err
 		})
 		return recs, err
 	}
 	// Without a limit of bytes, each page has all records up to the limit, and so has their merge.
-	recs, _, err := s.merge(ctx, kind, prefix, after, limit, 0, func(kind, prefix, after string) ([]record.Record, bool, error) {
+	recs, _, err := s.merge(ctx, kind, prefix, after, limit, 0, func(kind, prefix, after string, limit int) ([]record.Record, bool, error) {
 		recs, err := s.data.List(ctx, kind, prefix, after, limit)
 		return recs, len(recs) >= limit, err
 	})
@@ -51,25 +51,28 @@ func (s *Store) ListBounded(ctx context.Context, kind, prefix, after string, lim
 		return page(kind, prefix, after, limit)
 	}
 	if s.alone {
-		return s.listAlone(kind, after, limit, bytes, func(after string, limit int) ([]record.Record, bool, error) {
+		return kept(after, limit, bytes, s.ownedOf(kind), func(after string, limit int) ([]record.Record, bool, error) {
 			return page(kind, prefix, after, limit)
 		})
 	}
-	return s.merge(ctx, kind, prefix, after, limit, bytes, func(kind, prefix, after string) ([]record.Record, bool, error) {
-		return page(kind, prefix, after, limit)
-	})
+	return s.merge(ctx, kind, prefix, after, limit, bytes, page)
 }
 
-// listAlone returns the owned records of as many pages as the limit needs: a short list would end the
+// ownedOf returns whether this region owns a record of a kind.
+func (s *Store) ownedOf(kind string) func(record.Record) bool {
+	return func(rec record.Record) bool { return s.kinds[kind].MoveOf(rec.Doc).Owns() }
+}
+
+// kept returns the records to keep of as many pages as the limit needs: a short list would end the
 // caller's.
-func (s *Store) listAlone(kind, after string, limit, bytes int, page func(after string, limit int) ([]record.Record, bool, error)) (out []record.Record, more bool, err error) {
+func kept(after string, limit, bytes int, keep func(record.Record) bool, page func(after string, limit int) ([]record.Record, bool, error)) (out []record.Record, more bool, err error) {
 	for size := 0; ; {
 		var recs []record.Record
 		if recs, more, err = page(after, limit-len(out)); err != nil {
 			return nil, false, err
 		}
 		for _, rec := range recs {
-			if after, _ = rec.Key.Name(); s.kinds[kind].MoveOf(rec.Doc).Owns() {
+			if after, _ = rec.Key.Name(); keep(rec) {
 				out, size = append(out, rec), size+len(rec.Doc)
 			}
 		}
@@ -103,11 +106,14 @@ func (c *cursor) found(kind Kind) found {
 
 // merge returns the first records of a kind and of its copies in name order. It ends where one of the
 // pages ends and has more, because the next record of that list is unknown.
-func (s *Store) merge(ctx context.Context, kind, prefix, after string, limit, bytes int, page func(kind, prefix, after string) (recs []record.Record, more bool, err error)) (out []record.Record, more bool, err error) {
+func (s *Store) merge(ctx context.Context, kind, prefix, after string, limit, bytes int, page func(kind, prefix, after string, limit int) (recs []record.Record, more bool, err error)) (out []record.Record, more bool, err error) {
 	var all []*cursor
-	read := func(copied bool, kind, prefix, after string) error {
+	read := func(copied bool, of, prefix, after string) error {
 		c := &cursor{copied: copied}
-		c.recs, c.more, err = page(kind, prefix, after)
+		keep := func(rec record.Record) bool { return !copied || !s.given(s.kinds[kind].MoveOf(rec.Doc)) }
+		c.recs, c.more, err = kept(after, limit, bytes, keep, func(after string, limit int) ([]record.Record, bool, error) {
+			return page(of, prefix, after, limit)
+		})
 		all = append(all, c)
 		return err
 	}

@@ -1,6 +1,7 @@
 package region_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -195,7 +196,7 @@ func TestNotOwned(t *testing.T) {
 		shows, want string
 	}{
 		"reserved":                 {own: arriving, copied: region.Move{Step: region.Leaving, Region: "us", ID: id}, shows: "eu", want: "NOT_OWNER eu"},
-		"reserved, given":          {own: arriving, copied: region.Move{Step: region.Left, Region: "us", ID: id, Nonce: nonce}, shows: "eu", want: "MOVING us"},
+		"reserved, given":          {own: arriving, copied: region.Move{Step: region.Left, Region: "us", ID: id, Nonce: nonce}, shows: "us", want: "MOVING us"},
 		"reserved, without a copy": {own: arriving, noCopy: true, shows: "us", want: "MOVING us"},
 		"left":                     {own: left, copied: region.Move{Step: region.Arrived, Region: "us", ID: id, Nonce: nonce}, shows: "eu", want: "NOT_OWNER eu"},
 		"left, not arrived":        {own: left, copied: region.Move{Step: region.Arriving, Region: "us", ID: id, Nonce: nonce}, shows: "us", want: "MOVING eu"},
@@ -367,5 +368,48 @@ func TestCancelBetween(t *testing.T) {
 	}
 	if got := stateOf(t, data, "b"); got != left {
 		t.Errorf("it is %+v", got)
+	}
+}
+
+// TestDeletedAfterArrival: a record that has arrived and was deleted is gone here, although the old owner
+// still has it. Pages stay full.
+func TestDeletedAfterArrival(t *testing.T) {
+	t.Parallel()
+	s, data := moveWorld(t)
+	left := region.Move{Step: region.Left, Region: "us", ID: "v1.1.i", Nonce: "n"}
+	var want []string
+	for n := range 20 {
+		name := fmt.Sprintf("b%02d", n)
+		if n%4 == 0 {
+			putMoved(t, data, name, "eu", "eu", region.Move{})
+			want = append(want, name+" of eu")
+		} else {
+			putMoved(t, data, name, "eu", "eu", left)
+		}
+	}
+	for _, limit := range []int{1, 2, 5, 20} {
+		var got []string
+		for after := ""; ; {
+			recs, err := s.List(t.Context(), "books", "", after, limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, titles(t, recs)...)
+			if len(recs) < limit {
+				break
+			}
+			after, _ = recs[len(recs)-1].Key.Name()
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("pages of %d: %v, want %v", limit, got, want)
+		}
+	}
+	for _, ctx := range []context.Context{t.Context(), vrunner.Changing(t.Context())} {
+		if _, err := s.Get(ctx, "books", "b01"); !errors.Is(err, record.ErrNotFound) {
+			t.Errorf("it is read: %v", err)
+		}
+	}
+	if err := s.Write(t.Context(), []record.Mutation{{Kind: "books", Key: record.StringKey("b01"), Doc: raw(t, book("b01", "us")), Absent: true}}); err != nil {
+		t.Errorf("its name is not free: %v", err)
 	}
 }

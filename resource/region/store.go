@@ -163,6 +163,11 @@ func (f found) rank() int {
 	}
 }
 
+// given reports whether a copy is of a record that its region has given to this one. The own record
+// decides then. It was there before, as a reservation: without it, the record has arrived and was
+// deleted, or has moved on.
+func (s *Store) given(m Move) bool { return m.Step == Left && m.Region == s.own }
+
 // best returns the record of the lowest rank for each name, and the names in the order of recs.
 func (s *Store) best(recs []record.Record) (best map[id]found, order []id) {
 	best = map[id]found{}
@@ -178,6 +183,9 @@ func (s *Store) best(recs []record.Record) (best map[id]found, order []id) {
 			f.copied, of = true, id{kind, name}
 		}
 		f.move = s.kinds[of.kind].MoveOf(rec.Doc)
+		if f.copied && s.given(f.move) {
+			continue
+		}
 		have, there := best[of]
 		if !there {
 			order = append(order, of)

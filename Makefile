@@ -61,7 +61,7 @@ SOAK := 100
 soak: mongodb bin/withmongodb ## Run simulations with thousands of seeds, and all acts of whole systems: make soak SOAK=100.
 	DBCONTROLLER_SOAK='$(SOAK)' bin/withmongodb -v -- go test -count=1 -timeout 24h ./integration/simulation
 	DBCONTROLLER_SOAK='$(SOAK)' bin/withmongodb -v -- go test -race -count=1 -timeout 24h \
-	  -run '^Test(Elections|RestoredPassive|RestoredServed|ShapeChanges|ShardedCollectionMadeAnew)$$' ./integration
+	  -run '^Test(Elections|RestoredPassive|RestoredServed|ShapeChanges|ShardedApplicationMoved|ShardedCollectionMadeAnew)$$' ./integration
 
 # CI runs a part of it: TestThroughProxy.
 SPEC ?= router replicaset fixed moving

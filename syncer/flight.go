@@ -82,6 +82,17 @@ func (f *flight) await(ctx context.Context) error {
 	}
 }
 
+// succeeded waits until the batch has landed, and returns errBefore if it has failed. f may be nil.
+func (f *flight) succeeded(ctx context.Context) error {
+	if err := f.await(ctx); err != nil {
+		return err
+	}
+	if f != nil && f.failed {
+		return errBefore
+	}
+	return nil
+}
+
 // wait waits until the next batch may be read. After a fence the next batch needs the marker in the
 // shards' places. Behind a unit that waits for its turn, the next batch would wait, too. again asks for
 // a new stream.
@@ -151,14 +162,12 @@ func (e *Engine) fly(ctx context.Context, f, before *flight, written func()) (er
 		return err
 	}
 	f.took = time.Since(f.arrived)
-	if err := before.await(ctx); err != nil {
+	if err := before.succeeded(ctx); err != nil {
 		return err
 	}
-	if before != nil && before.failed {
-		return errBefore
-	}
 	if f.rides {
-		f.took = time.Since(f.arrived)
+		// What it waited for was already on its way for the batch before. The shard is as late as that.
+		f.took = max(time.Since(f.arrived), before.took)
 	}
 	e.land(f)
 	return nil
@@ -169,7 +178,7 @@ func (e *Engine) consume(ctx context.Context, f, before *flight) (err error) {
 	d, at := f.dirt, f.batch.Pos.At
 	// These judge single keys by what is there, so the changes before them must be there.
 	if len(d.lateDeletes)+len(d.ungrouped) > 0 {
-		if err := before.await(ctx); err != nil {
+		if err := before.succeeded(ctx); err != nil {
 			return err
 		}
 	}

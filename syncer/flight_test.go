@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -127,7 +128,8 @@ func TestBatchesOverADistance(t *testing.T) {
 }
 
 // TestBusyGroupOverADistance: one write of a busy group is under way, and one waits for it, which has all
-// changes that have come meanwhile. So the group is never further behind than two writes.
+// changes that have come meanwhile. So the group is never further behind than two writes, and the wait
+// counts as lag.
 func TestBusyGroupOverADistance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -136,15 +138,19 @@ func TestBusyGroupOverADistance(t *testing.T) {
 		c := &comparer{} // its repairs are writes of their own
 		e := w.engineWith(w.owner(0, 1, 2, 3), func(p *syncer.Parts) {
 			p.Target, c.Comparer, p.Comparer = f, p.Comparer, c
-		}, nil)
+		}, func(c *syncer.Config) { c.LagBound = 400 * time.Millisecond })
 		w.begin()
 		w.eventually("ready", w.allReady)
 		c.held.Store(true)
-		busy, behind := keyIn(0, 0), time.Duration(0)
+		busy, behind, late, polls := keyIn(0, 0), time.Duration(0), 0, 0
 		for i := range 200 {
 			w.put("a1", busy, i)
 			<-time.After(every) // of the bubble
 			if i > 0 && w.target("a2", busy) >= 0 {
+				if p, _ := e.progress(0); strings.Contains(p.WaitsFor, "the latest took") {
+					late++
+				}
+				polls++
 				behind = max(behind, time.Duration(i-w.target("a2", busy))*every)
 			}
 		}
@@ -152,6 +158,10 @@ func TestBusyGroupOverADistance(t *testing.T) {
 		const patience = 50 * time.Millisecond // how long the next batch waits for the one before
 		if most := 2*far + patience + 2*every; behind > most {
 			t.Errorf("the group was %s behind, want at most %s: two writes", behind, most)
+		}
+		// Not of the first batch, which waits for nothing.
+		if late < polls*9/10 {
+			t.Errorf("the wait for a write counted as lag in %d of %d polls", late, polls)
 		}
 		f.mu.Lock()
 		if f.twice {

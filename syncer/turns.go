@@ -96,13 +96,10 @@ func (p *part) await(ctx context.Context) error {
 	case <-p.done:
 		return nil
 	case <-p.of.landed:
+		return p.of.succeeded(ctx)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if p.of.failed {
-		return errBefore
-	}
-	return nil
 }
 
 // assign decides when a group is written: at once, after earlier batches, or by one of them. air holds

@@ -97,8 +97,8 @@ func (b binding) matches(method string, segments []string, verb string) bool {
 }
 
 // checkParameters refuses query parameters that the transcoder would drop, or that would replace a
-// part of the path. A dropped update_mask or expected_revision changes the meaning of a write. And
-// whoever decides by the path who may call, decides about the resource in the path.
+// part of the path. A dropped update_mask or expected_revision changes the meaning of a write. A
+// gateway in front of the service may decide by the path who may call, so the path names the resource.
 func (f *front) checkParameters(r *http.Request) error {
 	if r.URL.RawQuery == "" {
 		return nil

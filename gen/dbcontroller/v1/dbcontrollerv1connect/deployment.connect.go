@@ -261,7 +261,7 @@ type DeploymentServiceClient interface {
 	// GetSizes estimates how much each kind of each version holds. It asks the databases. The answer is
 	// empty from a controller that is not configured for the deployment.
 	GetSizes(context.Context, *connect.Request[v1.GetSizesRequest]) (*connect.Response[v1.GetSizesResponse], error)
-	// ListSamples returns how the sync went in the last hour, as the answering controller has seen it.
+	// ListSamples returns how upgrades went in the last hour, as the answering controller has seen it.
 	ListSamples(context.Context, *connect.Request[v1.ListSamplesRequest]) (*connect.Response[v1.ListSamplesResponse], error)
 	// GetVersion returns which build of the program answers, and what it speaks.
 	//
@@ -894,7 +894,7 @@ type DeploymentServiceHandler interface {
 	// GetSizes estimates how much each kind of each version holds. It asks the databases. The answer is
 	// empty from a controller that is not configured for the deployment.
 	GetSizes(context.Context, *connect.Request[v1.GetSizesRequest]) (*connect.Response[v1.GetSizesResponse], error)
-	// ListSamples returns how the sync went in the last hour, as the answering controller has seen it.
+	// ListSamples returns how upgrades went in the last hour, as the answering controller has seen it.
 	ListSamples(context.Context, *connect.Request[v1.ListSamplesRequest]) (*connect.Response[v1.ListSamplesResponse], error)
 	// GetVersion returns which build of the program answers, and what it speaks.
 	//

@@ -16,14 +16,13 @@ import (
 )
 
 const (
-	// every is the time between two samples. A reading lists the whole state of a deployment, so a
-	// process with 200 deployments reads 20 times a second.
+	// every is the time between two samples. A reading lists the progress of all shards.
 	every = 10 * time.Second
 	// kept is how long a sample is kept.
 	kept = time.Hour
 )
 
-// Read returns the present progress; nil: nothing is synced.
+// Read returns the present progress; nil: there is none to keep.
 type Read func(ctx context.Context) (*pb.Progress, error)
 
 // Recorder keeps the samples of the last hour. Its methods may be called concurrently.

@@ -27,8 +27,9 @@ func (w *world) retried(write func() error) error {
 		switch reason, _ := refusal.Of(err); reason {
 		case refusal.Moving, refusal.NotOwner, refusal.RegionUnavailable, refusal.OutcomeUnknown, refusal.Stopping, refusal.NotReady:
 		default:
-			// A server that starts again has no port, and one that stops ends connections.
-			if code := connect.CodeOf(err); code != connect.CodeUnavailable && code != connect.CodeAborted {
+			// A server that starts again has no port, and one that stops ends connections. Such an error
+			// comes from no server, and its code may be any.
+			if code := connect.CodeOf(err); connect.IsWireError(err) && code != connect.CodeUnavailable && code != connect.CodeAborted {
 				return err
 			}
 		}

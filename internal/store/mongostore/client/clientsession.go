@@ -240,13 +240,17 @@ func endOf(err error) (ending, *mongo.WriteError) {
 			return endRefused, &first
 		}
 	}
+	switch {
+	// Only another login helps, and the caller may have one.
+	case conn.IsLoginRefused(err):
+		return endRejected, nil
+	// Before the look for an answer, because the driver shows some of these errors as answers.
+	case conn.NeverSent(err):
+		return endAgain, nil
+	}
 	var server mongo.ServerError
-	// No answer came. Only a command that never left the process certainly had no effect.
 	if !errors.As(err, &server) {
-		if conn.NeverSent(err) {
-			return endAgain, nil
-		}
-		return endUnresolved, nil
+		return endUnresolved, nil // no answer came
 	}
 	switch {
 	// With this label the server guarantees that nothing was written.

@@ -100,11 +100,13 @@ func Severed(code int) bool { return slices.Contains(severed, code) }
 // OutcomeUnknown reports whether a failed write may have had an effect: no answer came, a router
 // lost the shard that had it, or a majority did not confirm it.
 func OutcomeUnknown(err error) bool {
+	// First, because the driver shows some of these errors as answers of a server.
+	if NeverSent(err) {
+		return false
+	}
 	var server mongo.ServerError
 	if !errors.As(err, &server) {
-		// The context ended or the connection broke. Only a server that was never found has
-		// certainly done nothing, and distinguishing that case is not worth it.
-		return true
+		return true // the context ended or the connection broke
 	}
 	if server.HasErrorLabel("UnknownTransactionCommitResult") {
 		return true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -86,10 +87,14 @@ func unanswered(err error) bool {
 		mongo.IsNetworkError(err) || mongo.IsTimeout(err) || errors.Is(err, record.ErrUnknown))
 }
 
-// NeverSent reports whether a command never left this process.
+// NeverSent reports whether a command never left this process: there was no connection for it. It
+// says nothing about earlier attempts.
 func NeverSent(err error) bool {
 	var selection topology.ServerSelectionError
 	var queue topology.WaitQueueTimeoutError
-	var cleared driver.RetryablePoolError // no connection: another's login failed, for example
-	return errors.As(err, &selection) || errors.As(err, &queue) || errors.As(err, &cleared)
+	var cleared driver.RetryablePoolError // another's connection failed or was refused, for example
+	var handshake topology.ConnectionError
+	return errors.As(err, &selection) || errors.As(err, &queue) || errors.As(err, &cleared) ||
+		// The driver does not export what tells this error from one of a command.
+		errors.As(err, &handshake) && strings.Contains(handshake.Error(), "error occurred during connection handshake")
 }

@@ -52,6 +52,25 @@ func (w *walk) apply(ctx context.Context, batch []Event) error {
 		reset()
 		return err
 	}
+	// reach passes the copies up to a name and deletes those that the owner does not have.
+	reach := func(name string, doc bson.Raw) (same bool, err error) {
+		for more := true; more; {
+			var gone []string
+			if same, gone, more, err = w.pass(ctx, name, doc); err != nil {
+				return false, err
+			}
+			for _, name := range gone {
+				set(name, nil)
+			}
+			// The owner may have deleted any number of records.
+			if len(order) >= batchMost {
+				if err := flush(); err != nil {
+					return false, err
+				}
+			}
+		}
+		return same, nil
+	}
 	for _, ev := range batch {
 		switch ev.Type {
 		case vrunner.EventPut:
@@ -63,22 +82,9 @@ func (w *walk) apply(ctx context.Context, batch []Event) error {
 				set(ev.Name, ev.Doc)
 				continue
 			}
-			var same bool
-			for more := true; more; {
-				var gone []string
-				var err error
-				if same, gone, more, err = w.pass(ctx, ev.Name, ev.Doc); err != nil {
-					return err
-				}
-				for _, name := range gone {
-					set(name, nil)
-				}
-				// The owner may have deleted any number of records.
-				if len(order) >= batchMost {
-					if err := flush(); err != nil {
-						return err
-					}
-				}
+			same, err := reach(ev.Name, ev.Doc)
+			if err != nil {
+				return err
 			}
 			switch w.last = ev.Name; {
 			case !same:
@@ -91,16 +97,8 @@ func (w *walk) apply(ctx context.Context, batch []Event) error {
 			w.f.settle(ev.Name)
 			set(ev.Name, nil)
 		case vrunner.EventLevel:
-			for more := !w.level; more; {
-				var gone []string
-				var err error
-				if gone, more, err = w.rest(ctx); err != nil {
-					return err
-				}
-				for _, name := range gone {
-					set(name, nil)
-				}
-				if err := flush(); err != nil {
+			if !w.level {
+				if _, err := reach("", nil); err != nil {
 					return err
 				}
 			}
@@ -137,8 +135,8 @@ func (w *walk) next(ctx context.Context) (rec record.Record, ok bool, err error)
 	return w.page[0], true, nil
 }
 
-// pass walks over the copies up to a name. It returns the names in between, which the owner does not
-// have, and whether the copy of name equals doc; nil equals no copy. more reports that it stopped
+// pass walks over the copies up to a name, or over all of them if name is empty. It returns the names in
+// between, which the owner does not have, and whether the copy of name equals doc; nil equals no copy. more reports that it stopped
 // before, after batchMost names.
 func (w *walk) pass(ctx context.Context, name string, doc bson.Raw) (same bool, gone []string, more bool, err error) {
 	for len(gone) < batchMost {
@@ -148,11 +146,11 @@ func (w *walk) pass(ctx context.Context, name string, doc bson.Raw) (same bool, 
 		}
 		key, _ := rec.Key.Name()
 		_, have, _ := region.OfCopy(key)
-		if have > name {
+		if name != "" && have > name {
 			return doc == nil, gone, false, nil
 		}
 		w.page = w.page[1:]
-		if have < name {
+		if name == "" || have < name {
 			w.f.noteLeft(have, rec.Doc)
 			gone = append(gone, have)
 			continue
@@ -161,22 +159,6 @@ func (w *walk) pass(ctx context.Context, name string, doc bson.Raw) (same bool, 
 		return err == nil && rec.Err == nil && bytes.Equal(copied, rec.Doc), gone, false, nil
 	}
 	return false, gone, true, nil
-}
-
-// rest returns names behind the last one of the owner. more reports that there are others.
-func (w *walk) rest(ctx context.Context) (gone []string, more bool, err error) {
-	for len(gone) < batchMost {
-		rec, ok, err := w.next(ctx)
-		if err != nil || !ok {
-			return gone, false, err
-		}
-		w.page = w.page[1:]
-		key, _ := rec.Key.Name()
-		_, have, _ := region.OfCopy(key)
-		w.f.noteLeft(have, rec.Doc)
-		gone = append(gone, have)
-	}
-	return gone, true, nil
 }
 
 // write writes copies under the term of this follower. A nil document deletes.

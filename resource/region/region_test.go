@@ -239,9 +239,10 @@ func TestWrites(t *testing.T) {
 			}
 			err = s.Write(t.Context(), c.ms)
 			switch answer, refused := refusal.In(err); {
+			case c.owner != "" && !refused:
+				t.Errorf("answered %v, want a refusal with the owner %s", err, c.owner)
 			case c.owner != "":
-				got, m := refusal.Of(answer)
-				if !refused || got != refusal.NotOwner || m[refusal.MetaRegion] != c.owner {
+				if got, m := refusal.Of(answer); got != refusal.NotOwner || m[refusal.MetaRegion] != c.owner {
 					t.Errorf("refused with %v, want the owner %s", err, c.owner)
 				}
 			case c.want == errInvalid:

@@ -7,15 +7,14 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.uber.org/goleak"
-	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev"
 	"dbcontroller.dev/config"
@@ -29,6 +28,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if play() {
+		return
+	}
 	code := mongotest.Run(m)
 	localetcd.Remove()
 	if err := goleak.Find(); err != nil && code == 0 {
@@ -41,52 +43,44 @@ func TestMain(m *testing.M) {
 // names of the regions.
 var names = []string{"us", "eu", "asia"}
 
-// region is one deployment: an etcd, a controller, a server and databases of its own.
+// region is one deployment: an etcd, a controller and servers as processes, and databases of its own.
 type region struct {
 	*world
-	name    string
-	config  string
-	control string // address of the controller
-	api     string // address of the server
-	v1      secretsv1connect.SecretServiceClient
-	v2      secretsv2connect.SecretServiceClient
-	dbs     map[string]*mongo.Database
-	stop    func() // ends the server; start begins it again
+	name       string
+	config     string   // file
+	others     string   // section of the configuration
+	address    string   // of the controller
+	operators  []string // addresses of the servers' pages
+	controller *program
+	servers    []*program
+	v1         []secretsv1connect.SecretServiceClient // of each server
+	v2         []secretsv2connect.SecretServiceClient
+	dbs        map[string]*mongo.Database
 }
 
 type world struct {
 	t       *testing.T
 	ctx     context.Context
-	running context.Context // of all processes
 	http    *http.Client
 	regions map[string]*region
-	all     errgroup.Group
+	lines   map[string][]*line // to and from a region, by its name; nil: they are direct
 }
 
-// start runs three regions. section is what each has in the section regions besides the regions.
-func start(ctx context.Context, t *testing.T, section string) *world {
+// start runs three regions with one or two servers each. With two there are lines between the regions.
+// Regions named by plain begin without the section regions.
+func start(ctx context.Context, t *testing.T, servers int, plain ...string) *world {
 	t.Helper()
-	w := &world{t: t, ctx: ctx, http: &http.Client{Transport: &http.Transport{}}, regions: map[string]*region{}}
-	uri := mongotest.Server(t).URI()
-	t.Setenv("MONGO_URI", uri)
-	client, err := mongo.Connect(options.Client().ApplyURI(uri))
+	w := &world{t: t, ctx: ctx, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}, regions: map[string]*region{}, lines: map[string][]*line{}}
+	t.Setenv("MONGO_URI", mongotest.Server(t).URI())
+	client := mongotest.Client(t)
+	each := 1 + 2*servers
+	ports, err := subprocess.FreePorts(each * len(names))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = client.Disconnect(context.WithoutCancel(ctx)) })
-	ports, err := subprocess.FreePorts(2 * len(names))
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
-	running, stop := context.WithCancel(ctx)
-	w.running = running
+	at := func(region, n int) string { return fmt.Sprintf("127.0.0.1:%d", ports[each*region+n]) }
 	t.Cleanup(func() {
-		stop()
 		w.http.CloseIdleConnections()
-		if err := w.all.Wait(); err != nil {
-			t.Error(err)
-		}
 		for _, r := range w.regions {
 			for _, db := range r.dbs {
 				if err := db.Drop(context.WithoutCancel(ctx)); err != nil {
@@ -96,7 +90,8 @@ func start(ctx context.Context, t *testing.T, section string) *world {
 		}
 	})
 	for i, name := range names {
-		r := &region{world: w, name: name, control: at(2 * i), api: at(2*i + 1), config: filepath.Join(t.TempDir(), name+".yaml"), dbs: map[string]*mongo.Database{}}
+		dir := t.TempDir()
+		r := &region{world: w, name: name, address: at(i, 0), config: filepath.Join(dir, name+".yaml"), dbs: map[string]*mongo.Database{}}
 		var text strings.Builder
 		fmt.Fprintf(&text, "deployment: services/secrets/deployments/%s\nsharding: {ringSize: 4}\netcd: {endpoints: [%q]}\ndbs:\n", name, localetcd.Start(t, localetcd.Options{}))
 		for _, v := range []string{"v1", "v2"} {
@@ -104,22 +99,40 @@ func start(ctx context.Context, t *testing.T, section string) *world {
 			fmt.Fprintf(&text, "  - {apiVersion: %s, namespace: %s, backend: mongo, mongo: {endpoint: \"$(MONGO_URI)\"}}\n", v, namespace)
 			r.dbs[v] = client.Database(config.DatabaseName(namespace))
 		}
-		text.WriteString("initialVersion: v1\nregions:\n" + section + "  others:\n")
+		text.WriteString("initialVersion: v1\n")
+		r.others = "regions:\n  forward: true\n  others:\n"
 		for j, other := range names {
-			if other != name {
-				fmt.Fprintf(&text, "    - {name: %s, endpoint: \"http://%s\"}\n", other, at(2*j+1))
+			if other == name {
+				continue
 			}
+			to := at(j, 1)
+			if servers > 1 {
+				network := newLine(t, to, at(j, 2))
+				w.lines[name], w.lines[other] = append(w.lines[name], network), append(w.lines[other], network)
+				to = network.addr()
+			}
+			r.others += fmt.Sprintf("    - {name: %s, endpoint: \"http://%s\"}\n", other, to)
+		}
+		controls, serves := controllerRole, serverRole
+		if slices.Contains(plain, name) {
+			controls, serves = plainController, plainServer
+		} else {
+			text.WriteString(r.others)
 		}
 		if err := os.WriteFile(r.config, []byte(text.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		w.regions[name] = r
-		w.all.Go(func() error {
-			return r.command(running, "run", "--config", r.config, "--id", "controller", "--api-listen", r.control, "--operator-listen", "127.0.0.1:0", "--log-level", "error")
-		})
-		r.v1 = secretsv1connect.NewSecretServiceClient(w.http, "http://"+r.api)
-		r.v2 = secretsv2connect.NewSecretServiceClient(w.http, "http://"+r.api)
-		r.start(running)
+		process := func(id, role string, args ...string) *program {
+			return run(t, id+" of "+name, role, filepath.Join(dir, id+".log"), append(args, "--id", id, "--config", r.config, "--log-level", "error")...)
+		}
+		r.controller = process("controller", controls, "run", "--api-listen", r.address, "--operator-listen", "127.0.0.1:0")
+		for n := range servers {
+			r.operators = append(r.operators, at(i, 1+servers+n))
+			r.servers = append(r.servers, process(fmt.Sprintf("server-%d", n), serves, "--listen", at(i, 1+n), "--operator-listen", r.operators[n]))
+			r.v1 = append(r.v1, secretsv1connect.NewSecretServiceClient(w.http, "http://"+at(i, 1+n)))
+			r.v2 = append(r.v2, secretsv2connect.NewSecretServiceClient(w.http, "http://"+at(i, 1+n)))
+		}
 	}
 	for _, r := range w.regions {
 		r.serves()
@@ -127,47 +140,60 @@ func start(ctx context.Context, t *testing.T, section string) *world {
 	return w
 }
 
-// start starts the server of a region.
-func (r *region) start(ctx context.Context) {
-	serving, stop := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	r.stop = func() {
-		stop()
-		ended <- <-ended
-	}
-	r.all.Go(func() error {
-		err := dbcontroller.ServeArgs(serving, regions.Service(), []string{"--config", r.config, "--id", "server", "--listen", r.api, "--operator-listen", "127.0.0.1:0", "--log-level", "error"})
-		ended <- err
-		return err
-	})
-}
-
-// serves waits until a region answers.
+// serves waits until all servers of a region answer.
 func (r *region) serves() {
 	r.t.Helper()
 	r.eventually("region "+r.name+" serves", func() error {
-		_, err := r.v1.ListSecrets(r.ctx, connect.NewRequest(&secretsv1.ListSecretsRequest{}))
+		for _, server := range r.v1 {
+			if _, err := server.ListSecrets(r.ctx, connect.NewRequest(&secretsv1.ListSecretsRequest{})); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// begin begins an upgrade, or a rollback to v1.
+func (r *region) begin(to string) {
+	r.t.Helper()
+	args := []string{"begin-upgrade", "deployment", "--target-version", to}
+	if to == "v1" {
+		args = []string{"rollback"}
+	}
+	// The controller may have been killed a moment ago.
+	r.eventually(fmt.Sprintf("%s is asked for %s", r.name, to), func() error {
+		_, err := r.output(args...)
 		return err
 	})
 }
 
-// command runs the controller's program with arguments.
-func (r *region) command(ctx context.Context, args ...string) error {
-	var out bytes.Buffer
-	if err := dbcontroller.ControllerArgs(ctx, regions.Service(), args, &out, &out); err != nil {
-		return fmt.Errorf("%s: %w %s", args[0], err, out.String())
-	}
-	return nil
+// servedBy waits until all servers of a region answer by a version.
+func (r *region) servedBy(version string) {
+	r.t.Helper()
+	r.eventually(fmt.Sprintf("%s is served by %s", r.name, version), func() error {
+		for _, server := range r.v1 {
+			res, err := server.ListSecrets(r.ctx, connect.NewRequest(&secretsv1.ListSecretsRequest{PageSize: 1}))
+			if err != nil {
+				return err
+			}
+			if now := res.Header().Get(dbcontroller.VersionHeader); now != version {
+				return fmt.Errorf("it is served by %s", now)
+			}
+		}
+		return nil
+	})
 }
 
 // get returns what operators see of a region.
-func (r *region) get() (string, error) { return r.output("get", "deployment", "--server", r.control) }
+func (r *region) get() (string, error) { return r.output("get", "deployment") }
 
 // output returns what a command prints.
 func (r *region) output(args ...string) (string, error) {
 	var out bytes.Buffer
-	err := dbcontroller.ControllerArgs(r.ctx, regions.Service(), args, &out, &out)
-	return out.String(), err
+	if err := dbcontroller.ControllerArgs(r.ctx, regions.Service(), append(args, "--server", r.address), &out, &out); err != nil {
+		return out.String(), fmt.Errorf("%s: %w %s", args[0], err, out.String())
+	}
+	return out.String(), nil
 }
 
 func (w *world) eventually(what string, try func() error) {

@@ -55,6 +55,8 @@ type system struct {
 	shardMetrics bool          // each shard has metrics of its own
 	oneWay       bool          // v1 is not kept in sync once it was left
 	holdTimeout  time.Duration // of servers; 0 is the driver's
+
+	forward vrunner.Forward // of servers that start from now on
 }
 
 // database is one version's, as controllers and as servers reach it.
@@ -131,7 +133,7 @@ func (s *system) server(ctx context.Context, id string, wrap func(version string
 	runner := vrunner.New(struct {
 		*deployment.Store
 		*deployment.Presence
-	}{store, presence}, databases, s.stack, vrunner.Config{ID: id}, zaplog.New(s.log))
+	}{store, presence}, databases, s.stack, vrunner.Config{ID: id, Forward: s.forward}, zaplog.New(s.log))
 	go func() {
 		defer close(p.done)
 		defer stop()

@@ -62,6 +62,7 @@ soak: mongodb bin/withmongodb ## Run simulations with thousands of seeds, and al
 	DBCONTROLLER_SOAK='$(SOAK)' bin/withmongodb -v -- go test -count=1 -timeout 24h ./integration/simulation
 	DBCONTROLLER_SOAK='$(SOAK)' bin/withmongodb -v -- go test -race -count=1 -timeout 24h \
 	  -run '^Test(Elections|RestoredPassive|RestoredServed|ShapeChanges|ShardedApplicationMoved|ShardedCollectionMadeAnew)$$' ./integration
+	DBCONTROLLER_SOAK='$(SOAK)' bin/withmongodb -v -- go test -v -count=1 -timeout 1h -run '^TestRegionsUnderLoad$$' ./integration/regions
 
 # CI runs a part of it: TestThroughProxy.
 SPEC ?= router replicaset fixed moving

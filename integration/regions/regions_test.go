@@ -18,13 +18,13 @@ import (
 
 // create makes a secret in a region by its own v1 API.
 func (r *region) create(id, payload string) error {
-	_, err := r.v1[0].CreateSecret(r.ctx, connect.NewRequest(&secretsv1.CreateSecretRequest{Parent: "projects/p", SecretId: id, Secret: &secretsv1.Secret{Payload: []byte(payload)}}))
+	_, err := r.v1.CreateSecret(r.ctx, connect.NewRequest(&secretsv1.CreateSecretRequest{Parent: "projects/p", SecretId: id, Secret: &secretsv1.Secret{Payload: []byte(payload)}}))
 	return err
 }
 
 // update changes a secret by the v1 API of a region, wherever the secret is.
 func (r *region) update(id, payload string) (*secretsv1.Secret, error) {
-	res, err := r.v1[0].UpdateSecret(r.ctx, connect.NewRequest(&secretsv1.UpdateSecretRequest{Secret: &secretsv1.Secret{Name: "projects/p/secrets/" + id, Payload: []byte(payload)}}))
+	res, err := r.v1.UpdateSecret(r.ctx, connect.NewRequest(&secretsv1.UpdateSecretRequest{Secret: &secretsv1.Secret{Name: "projects/p/secrets/" + id, Payload: []byte(payload)}}))
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func (r *region) list(page int32) (map[string]string, error) {
 	req := &secretsv1.ListSecretsRequest{PageSize: page}
 	last := ""
 	for {
-		res, err := r.v1[0].ListSecrets(r.ctx, connect.NewRequest(req))
+		res, err := r.v1.ListSecrets(r.ctx, connect.NewRequest(req))
 		if err != nil {
 			return nil, err
 		}
@@ -132,7 +132,7 @@ func gone(version string) bson.D {
 func TestRegions(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute) // a hang fails here, and not a slow machine
 	defer cancel()
-	w := start(ctx, t, 1)
+	w := start(ctx, t, "  forward: true\n")
 	want := map[string]string{}
 	for _, name := range names {
 		for i := range 5 {
@@ -152,7 +152,7 @@ func TestRegions(t *testing.T) {
 		t.Fatalf("a forwarded write: %v, %v", changed, err)
 	}
 	want["s0-eu"] = "eu:from us"
-	if _, err := us.v1[0].DeleteSecret(ctx, connect.NewRequest(&secretsv1.DeleteSecretRequest{Name: "projects/p/secrets/s1-eu"})); err != nil {
+	if _, err := us.v1.DeleteSecret(ctx, connect.NewRequest(&secretsv1.DeleteSecretRequest{Name: "projects/p/secrets/s1-eu"})); err != nil {
 		t.Fatal(err)
 	}
 	delete(want, "s1-eu")
@@ -162,7 +162,7 @@ func TestRegions(t *testing.T) {
 		t.Errorf("a second secret of one name: %v", err)
 	}
 	// A secret moves only to a region that this one knows.
-	_, err = eu.v1[0].UpdateSecret(ctx, connect.NewRequest(&secretsv1.UpdateSecretRequest{Secret: &secretsv1.Secret{Name: "projects/p/secrets/s0-eu", Home: "mars"}}))
+	_, err = eu.v1.UpdateSecret(ctx, connect.NewRequest(&secretsv1.UpdateSecretRequest{Secret: &secretsv1.Secret{Name: "projects/p/secrets/s0-eu", Home: "mars"}}))
 	if connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("a secret is given away: %v", err)
 	}
@@ -180,7 +180,7 @@ func TestRegions(t *testing.T) {
 		return err
 	})
 	// The new API shows copies, and routes in its own form.
-	res, err := us.v2[0].GetSecret(ctx, connect.NewRequest(&secretsv2.GetSecretRequest{Name: "projects/p/regions/us-west2/secrets/s0-eu"}))
+	res, err := us.v2.GetSecret(ctx, connect.NewRequest(&secretsv2.GetSecretRequest{Name: "projects/p/regions/us-west2/secrets/s0-eu"}))
 	if err != nil || res.Msg.GetSecret().GetHome() != "eu" {
 		t.Errorf("a copy in v2: %v, %v", res, err)
 	}
@@ -188,17 +188,17 @@ func TestRegions(t *testing.T) {
 		t.Errorf("a forwarded write over v2: %v", err)
 	}
 	want["s0-eu"] = "eu:from v2"
-	_, err = us.v2[0].RotateSecret(ctx, connect.NewRequest(&secretsv2.RotateSecretRequest{Name: "projects/p/regions/us-west2/secrets/s0-eu"}))
+	_, err = us.v2.RotateSecret(ctx, connect.NewRequest(&secretsv2.RotateSecretRequest{Name: "projects/p/regions/us-west2/secrets/s0-eu"}))
 	if reason, _ := refusal.Of(err); reason != refusal.VersionNotActive {
 		t.Errorf("a v2 write to a region that is on v1: %v", err)
 	}
 	// A region is away over the rollback, which this copy does not hold up either.
-	asia.servers[0].stop()
+	asia.stop()
 	us.away("asia", "v1", "v2")
 	us.plant("v2", gone("v2"))
 	us.begin("v1")
 	us.servedBy("v1")
-	asia.servers[0].start()
+	asia.start(w.running)
 	asia.serves()
 	for _, verb := range []string{"verify", "parked"} {
 		if text, err := us.output(verb); err != nil || strings.Contains(text, "gone:bad") {
@@ -219,7 +219,7 @@ func TestRegions(t *testing.T) {
 	w.converge("after an upgrade and a rollback", want, names...)
 
 	// A region that is away leaves its copies, and their age is shown.
-	eu.servers[0].stop()
+	eu.stop()
 	us.away("eu", "v1")
 	w.converge("without eu", want, "us", "asia")
 	_, err = us.update("s0-eu", "nobody is there")
@@ -230,7 +230,7 @@ func TestRegions(t *testing.T) {
 		t.Fatal(err)
 	}
 	want["new-us"] = "us:meanwhile"
-	eu.servers[0].start()
+	eu.start(w.running)
 	eu.serves()
 	if _, err := us.update("s0-eu", "again"); err != nil {
 		t.Fatal(err)

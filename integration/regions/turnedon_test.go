@@ -30,7 +30,7 @@ func (r *region) ready(server int) error {
 func TestTurnedOn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute) // a hang fails here, and not a slow machine
 	defer cancel()
-	w := start(ctx, t, 1, "us")
+	w := startWith(ctx, t, 1, "  forward: true\n", "us")
 	us, eu := w.regions["us"], w.regions["eu"]
 	if err := us.create("before", "first"); err != nil {
 		t.Fatal(err)

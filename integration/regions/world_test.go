@@ -49,28 +49,37 @@ type region struct {
 	name       string
 	config     string   // file
 	others     string   // section of the configuration
-	address    string   // of the controller
+	control    string   // address of the controller
 	operators  []string // addresses of the servers' pages
 	controller *program
 	servers    []*program
-	v1         []secretsv1connect.SecretServiceClient // of each server
-	v2         []secretsv2connect.SecretServiceClient
+	apis       []secretsv1connect.SecretServiceClient // of each server
+	v1         secretsv1connect.SecretServiceClient   // of the first one
+	v2         secretsv2connect.SecretServiceClient
 	dbs        map[string]*mongo.Database
 }
 
 type world struct {
 	t       *testing.T
 	ctx     context.Context
+	running context.Context // of all processes
 	http    *http.Client
 	regions map[string]*region
 	lines   map[string][]*line // to and from a region, by its name; nil: they are direct
 }
 
-// start runs three regions with one or two servers each. With two there are lines between the regions.
-// Regions named by plain begin without the section regions.
-func start(ctx context.Context, t *testing.T, servers int, plain ...string) *world {
+// start runs three regions with one server each. section is what each has in the section regions besides
+// the regions.
+func start(ctx context.Context, t *testing.T, section string) *world {
 	t.Helper()
-	w := &world{t: t, ctx: ctx, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}, regions: map[string]*region{}, lines: map[string][]*line{}}
+	return startWith(ctx, t, 1, section)
+}
+
+// startWith is start with one or two servers each. With two there are lines between the regions. Regions
+// named by plain begin without the section regions.
+func startWith(ctx context.Context, t *testing.T, servers int, section string, plain ...string) *world {
+	t.Helper()
+	w := &world{t: t, ctx: ctx, running: ctx, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}, regions: map[string]*region{}, lines: map[string][]*line{}}
 	t.Setenv("MONGO_URI", mongotest.Server(t).URI())
 	client := mongotest.Client(t)
 	each := 1 + 2*servers
@@ -91,7 +100,7 @@ func start(ctx context.Context, t *testing.T, servers int, plain ...string) *wor
 	})
 	for i, name := range names {
 		dir := t.TempDir()
-		r := &region{world: w, name: name, address: at(i, 0), config: filepath.Join(dir, name+".yaml"), dbs: map[string]*mongo.Database{}}
+		r := &region{world: w, name: name, control: at(i, 0), config: filepath.Join(dir, name+".yaml"), dbs: map[string]*mongo.Database{}}
 		var text strings.Builder
 		fmt.Fprintf(&text, "deployment: services/secrets/deployments/%s\nsharding: {ringSize: 4}\netcd: {endpoints: [%q]}\ndbs:\n", name, localetcd.Start(t, localetcd.Options{}))
 		for _, v := range []string{"v1", "v2"} {
@@ -100,7 +109,7 @@ func start(ctx context.Context, t *testing.T, servers int, plain ...string) *wor
 			r.dbs[v] = client.Database(config.DatabaseName(namespace))
 		}
 		text.WriteString("initialVersion: v1\n")
-		r.others = "regions:\n  forward: true\n  others:\n"
+		r.others = "regions:\n" + section + "  others:\n"
 		for j, other := range names {
 			if other == name {
 				continue
@@ -126,13 +135,13 @@ func start(ctx context.Context, t *testing.T, servers int, plain ...string) *wor
 		process := func(id, role string, args ...string) *program {
 			return run(t, id+" of "+name, role, filepath.Join(dir, id+".log"), append(args, "--id", id, "--config", r.config, "--log-level", "error")...)
 		}
-		r.controller = process("controller", controls, "run", "--api-listen", r.address, "--operator-listen", "127.0.0.1:0")
+		r.controller = process("controller", controls, "run", "--api-listen", r.control, "--operator-listen", "127.0.0.1:0")
 		for n := range servers {
 			r.operators = append(r.operators, at(i, 1+servers+n))
 			r.servers = append(r.servers, process(fmt.Sprintf("server-%d", n), serves, "--listen", at(i, 1+n), "--operator-listen", r.operators[n]))
-			r.v1 = append(r.v1, secretsv1connect.NewSecretServiceClient(w.http, "http://"+at(i, 1+n)))
-			r.v2 = append(r.v2, secretsv2connect.NewSecretServiceClient(w.http, "http://"+at(i, 1+n)))
+			r.apis = append(r.apis, secretsv1connect.NewSecretServiceClient(w.http, "http://"+at(i, 1+n)))
 		}
+		r.v1, r.v2 = r.apis[0], secretsv2connect.NewSecretServiceClient(w.http, "http://"+at(i, 1))
 	}
 	for _, r := range w.regions {
 		r.serves()
@@ -144,13 +153,27 @@ func start(ctx context.Context, t *testing.T, servers int, plain ...string) *wor
 func (r *region) serves() {
 	r.t.Helper()
 	r.eventually("region "+r.name+" serves", func() error {
-		for _, server := range r.v1 {
+		for _, server := range r.apis {
 			if _, err := server.ListSecrets(r.ctx, connect.NewRequest(&secretsv1.ListSecretsRequest{})); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// stop ends the first server of a region, and start begins it again.
+func (r *region) stop() { r.servers[0].stop() }
+
+func (r *region) start(context.Context) { r.servers[0].start() }
+
+// command runs the controller's program with arguments.
+func (r *region) command(ctx context.Context, args ...string) error {
+	var out bytes.Buffer
+	if err := dbcontroller.ControllerArgs(ctx, regions.Service(), args, &out, &out); err != nil {
+		return fmt.Errorf("%s: %w %s", args[0], err, out.String())
+	}
+	return nil
 }
 
 // begin begins an upgrade, or a rollback to v1.
@@ -162,8 +185,7 @@ func (r *region) begin(to string) {
 	}
 	// The controller may have been killed a moment ago.
 	r.eventually(fmt.Sprintf("%s is asked for %s", r.name, to), func() error {
-		_, err := r.output(args...)
-		return err
+		return r.command(r.ctx, append(args, "--server", r.control)...)
 	})
 }
 
@@ -171,7 +193,7 @@ func (r *region) begin(to string) {
 func (r *region) servedBy(version string) {
 	r.t.Helper()
 	r.eventually(fmt.Sprintf("%s is served by %s", r.name, version), func() error {
-		for _, server := range r.v1 {
+		for _, server := range r.apis {
 			res, err := server.ListSecrets(r.ctx, connect.NewRequest(&secretsv1.ListSecretsRequest{PageSize: 1}))
 			if err != nil {
 				return err
@@ -190,7 +212,7 @@ func (r *region) get() (string, error) { return r.output("get", "deployment") }
 // output returns what a command prints.
 func (r *region) output(args ...string) (string, error) {
 	var out bytes.Buffer
-	if err := dbcontroller.ControllerArgs(r.ctx, regions.Service(), append(args, "--server", r.address), &out, &out); err != nil {
+	if err := dbcontroller.ControllerArgs(r.ctx, regions.Service(), append(args, "--server", r.control), &out, &out); err != nil {
 		return out.String(), fmt.Errorf("%s: %w %s", args[0], err, out.String())
 	}
 	return out.String(), nil

@@ -28,7 +28,7 @@ var layers = [][]string{
 	{"internal/store/mongostore/fences"},
 	{"internal/store/mongostore/changes", "internal/store/mongostore/provision", "internal/store/mongostore/recordio"},
 	{"internal/store/mongostore/client", "internal/engine/sink"}, // sinks are below stores, which implement them
-	{"shards", "transform", "internal/store", "internal/access", "internal/engine/throttle"},
+	{"shards", "transform", "internal/store", "internal/access", "internal/engine/throttle", "internal/engine/distance"},
 	{"appclient/client"},
 	{
 		"syncer", "vrunner", "apiversion", "appclient",

@@ -56,8 +56,7 @@ func (n *Fences) fenceRename(ctx context.Context, f record.Fence, closed func() 
 	})
 }
 
-// buildsLook is a look for index builds of the collection, before its rename to a name that is not
-// hidden.
+// buildsLook is a look for index builds of the collection, before its rename.
 type buildsLook struct {
 	err   error     // errBuilding, or why it is not known
 	ended time.Time // zero: no look was made
@@ -67,22 +66,35 @@ type buildsLook struct {
 // than what two commands to the same server differ by.
 const freshLook = 100 * time.Millisecond
 
-// none reports whether the look found no builds, so recently that an applyOps may follow.
+// none reports whether a look found no builds, so recently that an applyOps may follow.
 func (l buildsLook) none() bool { return l.err == nil && time.Since(l.ended) < freshLook }
 
 // lookBefore looks at the names of a rename and for index builds, and waits for closed. Closing takes
-// two steps. The builds are looked for in the last step, because a look must be recent.
+// two steps. The builds are looked for in the last step, because a look must be recent. Only the names
+// show whether a rename to a hidden name needs that look. It begins without them if they take long, as
+// they do over a distance.
 func (n *Fences) lookBefore(ctx context.Context, f record.Fence, place func(context.Context) (placement, error), closed func() error) (at placement, builds buildsLook, err error) {
 	_, _, hidden := record.KindOfPhysical(f.To)
 	var g sync.WaitGroup
+	named := make(chan struct{}) // closed when the names are known
 	look := func() {
 		builds.err = n.noBuilds(ctx, f.Token.Name)
 		builds.ended = time.Now()
 	}
-	if !hidden && f.Ends == "" {
+	switch {
+	case betweenHidden(f):
+		g.Go(func() {
+			select {
+			case <-named:
+			case <-time.After(conn.Looking):
+				look()
+			}
+		})
+	case !hidden && f.Ends == "":
 		g.Go(look)
 	}
 	at, err = place(ctx)
+	close(named)
 	if !hidden && f.Ends != "" && err == nil {
 		g.Go(look)
 	}
@@ -98,13 +110,16 @@ func (n *Fences) lookBefore(ctx context.Context, f record.Fence, place func(cont
 // move renames a collection once. It chooses the command by what is under To, and by the view that
 // still shows this collection.
 func (n *Fences) move(ctx context.Context, f record.Fence, at placement, builds buildsLook) error {
-	if errors.Is(builds.err, errBuilding) {
+	_, _, hidden := record.KindOfPhysical(f.To)
+	switch {
+	case hidden: // renameUnderView decides whether builds are in the way
+	case errors.Is(builds.err, errBuilding):
 		// The collection opens for its application here, and nobody can write until it is open. So
 		// end index builds instead of waiting for them.
 		if err := n.stopBuilds(ctx, f.Token.Name); err != nil {
 			return err
 		}
-	} else if builds.err != nil {
+	case builds.err != nil:
 		return builds.err
 	}
 	switch {
@@ -115,7 +130,7 @@ func (n *Fences) move(ctx context.Context, f record.Fence, at placement, builds 
 	case at.stray != nil:
 		return n.overStray(ctx, f.Token, f.Token.Name, at.stray)
 	}
-	under, err := n.renameUnderView(ctx, f, at.own)
+	under, err := n.renameUnderView(ctx, f, at.own, builds)
 	if err != nil || under {
 		return err
 	}

@@ -276,12 +276,14 @@ func (n *Fences) viewOp(view, on, mark string) bson.D {
 // name.
 //
 // A late command finds no collection with the old name, which is never used twice.
-func (n *Fences) renameUnderView(ctx context.Context, f record.Fence, own *conn.Collection) (done bool, err error) {
+func (n *Fences) renameUnderView(ctx context.Context, f record.Fence, own *conn.Collection, builds buildsLook) (done bool, err error) {
 	if !betweenHidden(f) || own == nil || own.Type != "view" || own.FenceMark() == "" || own.ViewOn() != f.Token.Name {
 		return false, nil
 	}
-	if err := n.noBuilds(ctx, f.Token.Name); err != nil {
-		return false, err
+	if !builds.none() {
+		if err := n.noBuilds(ctx, f.Token.Name); err != nil {
+			return false, err
+		}
 	}
 	move := viewMove{f.Token.Name, f.To, own.Name, own.FenceMark()}
 	if _, err = n.moves.Ask(ctx, move); errors.Is(err, errTogether) {

@@ -38,11 +38,12 @@ type proof struct {
 	// at, if not nil, receives the next action as the end of a sentence about the proof.
 	at func(doing string)
 
-	old, new *scratch
-	skipped  int // sampled groups that cannot be migrated; the copy has parked them
-	records  int // records that went there and back
-	kinds    int
-	altered  int // records changed by transformers that are declared one-way
+	old, new  *scratch
+	newFences map[record.FenceClass]string // of prepare for new
+	skipped   int                          // sampled groups that cannot be migrated; the copy has parked them
+	records   int                          // records that went there and back
+	kinds     int
+	altered   int // records changed by transformers that are declared one-way
 }
 
 // proved is the result of a proof.
@@ -105,7 +106,11 @@ func (p *proof) run(ctx context.Context) (out proved, err error) {
 		return p.moves(ctx)
 	}
 	p.doing("migrates records there and back; total limit %s", limit)
-	if err := p.there(ctx); err != nil {
+	// What the fences of the way back need is asked beside it. It depends on no records.
+	g, both := errgroup.WithContext(ctx)
+	g.Go(func() error { return p.there(both) })
+	g.Go(func() (err error) { p.newFences, err = p.prepare(both, p.new); return err })
+	if err := g.Wait(); err != nil {
 		return out, err
 	}
 	p.doing("renames scratch collections of %d kinds; total limit %s", kinds, limit)
@@ -183,34 +188,45 @@ func (p *proof) seen(ctx context.Context, from record.Position) error {
 	limit := streamLimit(len(p.up.TargetKinds()))
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	timed := ctx
 	wrap := func(err error) error {
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		if errors.Is(timed.Err(), context.DeadlineExceeded) {
 			err = fmt.Errorf("the change stream did not deliver the test changes within %s", limit)
 		}
 		return fmt.Errorf("cannot follow the changes of the database of %s: %w", p.up.To(), err)
 	}
-	// First open the real stream of the reverse sync, only to see that it opens.
-	all, err := p.newer.Watch(ctx, from, p.down.SourceKinds())
-	if err == nil {
-		err = closing.Bounded(ctx, all.Close)
-	}
-	if err != nil {
+	g, ctx := errgroup.WithContext(ctx)
+	// Open the real stream of the reverse sync, only to see that it opens.
+	g.Go(func() error {
+		all, err := p.newer.Watch(ctx, from, p.down.SourceKinds())
+		if err == nil {
+			err = closing.Bounded(ctx, all.Close)
+		}
+		return err
+	})
+	// Beside it, read a stream of the scratch collections, which shows the proof's own changes.
+	g.Go(func() error { return p.changed(ctx, from) })
+	if err := g.Wait(); err != nil {
 		return wrap(err)
 	}
+	return nil
+}
+
+// changed waits until a stream of the scratch collections delivers a change after from.
+func (p *proof) changed(ctx context.Context, from record.Position) error {
 	var kinds []record.KindSpec
 	for _, k := range p.new.kinds {
 		kinds = append(kinds, k.spec)
 	}
-	// Then read a stream of the scratch collections, which shows the proof's own changes.
 	stream, err := p.newer.Watch(ctx, from, kinds)
 	if err != nil {
-		return wrap(err)
+		return err
 	}
 	defer closing.Bounded(ctx, stream.Close) //nolint:errcheck // only read
 	for {
 		batch, err := stream.Next(ctx)
 		if err != nil {
-			return wrap(err)
+			return err
 		}
 		// One change is enough: it shows that the stream delivers.
 		if len(batch.Changes) > 0 {

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"dbcontroller.dev/internal/base/reconcile"
+	"dbcontroller.dev/internal/engine/distance"
 	"dbcontroller.dev/internal/engine/switchover"
 	"dbcontroller.dev/syncer"
 	"dbcontroller.dev/transform"
@@ -33,6 +34,7 @@ type Prover struct {
 	err    error
 	proved proved
 	doing  string        // progress of a running proof; empty: none runs
+	away   time.Duration // distance of the databases; 0: not measured
 	writes time.Duration // latest write time of the coordination store
 }
 
@@ -82,10 +84,13 @@ const (
 
 // A proof during a copy slows the copy with its scratch collections and renames. Its stream also
 // has to pass all copied records. So a proof waits for the end of the copy, but at most
-// copyPatience: during a copy of days, operators must learn early about a rollback that fails.
+// copyPatience: during a copy of days, operators must learn early about a rollback that fails. If a
+// database is far away, proof and copy mostly wait for its answers, and both do so at once.
 const (
 	copyPatience = time.Minute
 	copyLook     = 250 * time.Millisecond // interval of the checks
+	// distanceTimeout bounds the measurement of the distance.
+	distanceTimeout = 3 * time.Second
 )
 
 // Run proves until ctx ends and returns ctx's error.
@@ -168,7 +173,7 @@ func (p *Prover) begin(id string) (other bool) {
 	if p.id == id {
 		return false
 	}
-	p.id, p.begun, p.done, p.err, p.proved = id, time.Now(), false, nil, proved{}
+	p.id, p.begun, p.done, p.err, p.proved, p.away = id, time.Now(), false, nil, proved{}, 0
 	return true
 }
 
@@ -187,11 +192,38 @@ func (p *Prover) duringCopy(ctx context.Context, d upgradestate.Deployment) (tim
 	}
 	// Missing reports count as copying: a shard without an owner has not finished.
 	copies := func(s syncer.Progress) bool { return s.State == syncer.StateCopying }
-	if len(shards) == d.RingSize && !slices.ContainsFunc(shards, copies) {
+	if len(shards) == d.RingSize && !slices.ContainsFunc(shards, copies) || p.isFar(ctx, d) {
 		return 0, nil
 	}
 	p.isDoing(fmt.Sprintf("waits for the end of the copy, %s at most", copyPatience))
 	return copyLook, nil
+}
+
+// isFar reports whether one of the databases of an upgrade is far away. It measures once for an
+// upgrade, and again after a failure.
+func (p *Prover) isFar(ctx context.Context, d upgradestate.Deployment) bool {
+	p.mu.Lock()
+	away := p.away
+	p.mu.Unlock()
+	if away != 0 {
+		return away > distance.Near
+	}
+	older, newer := p.Quiet(d.CurrentVersion), p.Quiet(d.Upgrade.TargetVersion)
+	if older == nil || newer == nil {
+		return false // the proof reports it
+	}
+	// A database that does not answer must not keep the prover from following the deployment.
+	ctx, cancel := context.WithTimeout(ctx, distanceTimeout)
+	defer cancel()
+	away, err := distance.Farther(ctx, older, newer)
+	if err != nil {
+		p.Log.Debug("the distance of the databases is not measured", zap.Error(err))
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.away = away
+	return away > distance.Near
 }
 
 // tried reports whether a proof of the present upgrade has ended, with or without success.

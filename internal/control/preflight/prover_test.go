@@ -218,34 +218,58 @@ type copiers struct {
 
 func (c copiers) Progress(context.Context) ([]syncer.Progress, error) { return c.states(), nil }
 
+// late is a database that answers late.
+type late struct {
+	Space
+	by time.Duration
+}
+
+func (l late) Position(context.Context) (record.Position, error) {
+	time.Sleep(l.by) // of the bubble
+	return record.Position{}, nil
+}
+
 // TestProofWaitsForTheCopy, since its stream would have to pass all that is copied meanwhile, but not
-// for days.
+// for days, and not if a database is far away.
 func TestProofWaitsForTheCopy(t *testing.T) {
 	t.Parallel()
-	begun := upgradestate.Deployment{RingSize: 2, Upgrade: &upgradestate.Upgrade{ID: "u", State: upgradestate.InitialSyncing}}
+	begun := upgradestate.Deployment{
+		RingSize: 2, CurrentVersion: "v1", Upgrade: &upgradestate.Upgrade{ID: "u", TargetVersion: "v2", State: upgradestate.InitialSyncing},
+	}
 	for name, tc := range map[string]struct {
 		states []string
 		since  time.Duration
+		far    time.Duration // of the target
 		waits  bool
 	}{
-		"all copy":             {[]string{"copying", "copying"}, time.Second, true},
-		"one copies":           {[]string{"comparing", "copying"}, time.Second, true},
-		"one has said nothing": {[]string{"comparing"}, time.Second, true},
-		"all are compared":     {[]string{"comparing", "following"}, 0, false},
-		"for days":             {[]string{"copying", "copying"}, copyPatience, false},
+		"all copy":             {[]string{"copying", "copying"}, time.Second, 0, true},
+		"one copies":           {[]string{"comparing", "copying"}, time.Second, 0, true},
+		"one has said nothing": {[]string{"comparing"}, time.Second, 0, true},
+		"all are compared":     {[]string{"comparing", "following"}, 0, 0, false},
+		"for days":             {[]string{"copying", "copying"}, copyPatience, 0, false},
+		"almost far":           {[]string{"copying", "copying"}, time.Second, 20 * time.Millisecond, true},
+		"far":                  {[]string{"copying", "copying"}, time.Second, 21 * time.Millisecond, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := &Prover{id: "u", begun: time.Now().Add(-tc.since)}
-			p.Deployments = copiers{states: func() (ps []syncer.Progress) {
-				for n, state := range tc.states {
-					ps = append(ps, syncer.Progress{Shard: n, State: state})
+			synctest.Test(t, func(t *testing.T) {
+				p := &Prover{id: "u", begun: time.Now().Add(-tc.since)}
+				p.Deployments = copiers{states: func() (ps []syncer.Progress) {
+					for n, state := range tc.states {
+						ps = append(ps, syncer.Progress{Shard: n, State: state})
+					}
+					return ps
+				}}
+				p.Quiet = func(version string) Space {
+					if version == "v2" {
+						return late{by: tc.far}
+					}
+					return late{}
 				}
-				return ps
-			}}
-			if wait, err := p.duringCopy(t.Context(), begun); (wait > 0) != tc.waits || err != nil {
-				t.Errorf("waits %v, %v", wait, err)
-			}
+				if wait, err := p.duringCopy(t.Context(), begun); (wait > 0) != tc.waits || err != nil {
+					t.Errorf("waits %v, %v", wait, err)
+				}
+			})
 		})
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"dbcontroller.dev/record"
 )
 
@@ -46,15 +48,14 @@ func (p *proof) moves(ctx context.Context) (out proved, err error) {
 	if out.sealTarget, err = rename(p.new, 2); err != nil {
 		return out, err
 	}
-	if !p.renamesOnly { // at once: the stream must also pass a running copy's changes
-		if err := p.seen(ctx, before); err != nil {
-			return out, err
-		}
-	}
 	if out.last, err = rename(p.old, 3); err != nil || p.renamesOnly {
 		return out, err
 	}
-	return out, p.movesBack(ctx)
+	// The stream needs no more than the rename above, so the way back goes on beside it.
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return p.seen(ctx, before) })
+	g.Go(func() error { return p.movesBack(ctx) })
+	return out, g.Wait()
 }
 
 // movesBack runs the rollback: the new side opens under its own names and is fenced, then the old
@@ -73,12 +74,8 @@ func (p *proof) movesBack(ctx context.Context) error {
 	if err := open(p.new); err != nil {
 		return err
 	}
-	restore, err := p.prepare(ctx, p.new)
-	if err != nil {
-		return err
-	}
 	if _, err := p.new.together(ctx, func(ctx context.Context, k *scratchKind) error {
-		return p.new.move(ctx, k, movable(k), 3, restore[k.class])
+		return p.new.move(ctx, k, movable(k), 3, p.newFences[k.class])
 	}); err != nil {
 		return err
 	}
@@ -90,7 +87,7 @@ func (p *proof) movesBack(ctx context.Context) error {
 		return err
 	}
 	// The end of a direction purges tombstones, so try that as well.
-	_, err = p.old.together(ctx, func(ctx context.Context, k *scratchKind) error {
+	_, err := p.old.together(ctx, func(ctx context.Context, k *scratchKind) error {
 		if k.class != record.FenceUUID && k.class != record.FenceView {
 			return nil
 		}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
+
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
 )
@@ -19,26 +21,37 @@ func (p *proof) trip(ctx context.Context, source *frozen, toks record.Tokens) er
 	e := p.record.Epoch
 	over, ids := leg{dir: p.up, from: source, src: transform.View{Tokens: toks}, to: p.new, epoch: e, workers: tripWorkers}, groupsOf(source.records, p.up.GroupOf)
 	failed, err := over.apply(ctx, ids)
-	if err == nil {
-		err = over.compare(ctx, ids, failed)
-	}
 	if err != nil {
 		return fmt.Errorf("to scratch collections of %s: %w", p.up.To(), err)
 	}
+	// Nothing writes to the new side before the deletes below. So it is read once for both ways back,
+	// next to the comparison: it may be far away.
+	held := &frozen{}
+	g, reading := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if err := over.compare(reading, ids, failed); err != nil {
+			return fmt.Errorf("to scratch collections of %s: %w", p.up.To(), err)
+		}
+		return nil
+	})
+	g.Go(func() (err error) {
+		held.records, err = p.new.all(reading, p.down.SourceKinds())
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	there := held.records
 	// The copy parks these groups, so they do not count against the rollback.
 	p.skipped = len(failed)
 	originals := slices.DeleteFunc(slices.Clone(source.records), func(r record.Record) bool {
 		id, ok, err := p.up.GroupOf(r.Kind, r.Key)
 		return !ok || err != nil || failed[id] != nil
 	})
-	there, err := p.new.all(ctx, p.down.SourceKinds())
-	if err != nil {
-		return err
-	}
 	ids = groupsOf(there, p.down.GroupOf)
 	// Each pass has a higher epoch. Otherwise the guards of the previous pass would refuse its
 	// writes.
-	back := leg{dir: p.down, from: p.new, src: transform.View{Tokens: p.new.toks}, to: p.old, epoch: e + 1, workers: tripWorkers}
+	back := leg{dir: p.down, from: held, src: transform.View{Tokens: p.new.toks}, to: p.old, epoch: e + 1, workers: tripWorkers}
 	if err := p.back(ctx, back, ids); err != nil {
 		return err
 	}
@@ -206,12 +219,8 @@ func (p *proof) delete(ctx context.Context, l leg, there []record.Record, ids []
 	if _, err := p.new.apply(ctx, batch); err != nil {
 		return fmt.Errorf("delete in scratch collections of %s: %w", p.up.To(), err)
 	}
-	// The reads must include the deletes.
-	now, err := p.newer.Position(ctx)
-	if err != nil {
-		return err
-	}
-	l.src.NotBefore = now.At
+	// From here on the new side itself is read. Its reads include the deletes (scratch.fresh).
+	l.from = p.new
 	if err := p.back(ctx, l, gone); err != nil {
 		return fmt.Errorf("deleted in %s: %w", p.up.To(), err)
 	}

@@ -54,6 +54,10 @@ const (
 	heartbeatEvery = 2 * time.Second
 )
 
+// connecting is the number of connections that may be opened at the same time. Each takes several round
+// trips. With the driver's own value of 2, the workers of a far database would wait for one another.
+const connecting = 8
+
 // Conn is a connection to one MongoDB database, with what all parts of a namespace share. Its
 // methods may be called concurrently. The caller of Open closes it.
 type Conn struct {
@@ -120,6 +124,9 @@ func Open(ctx context.Context, cfg Config, dialer options.ContextDialer) (*Conn,
 	}
 	if opts.HeartbeatInterval == nil {
 		opts.SetHeartbeatInterval(heartbeatEvery)
+	}
+	if opts.MaxConnecting == nil {
+		opts.SetMaxConnecting(connecting)
 	}
 	s, leave, err := cfg.Clients.join(cfg, func() (*shared, error) {
 		conns := newConnections(dialer)

@@ -44,7 +44,8 @@ func (n *Records) Split(ctx context.Context, tok record.Token, count int) ([]rec
 			bson.D{{Key: "$project", Value: bson.D{{Key: "_id", Value: 1}}}},
 			bson.D{{Key: "$sort", Value: bson.D{{Key: "_id", Value: 1}}}},
 		}},
-		{Key: "cursor", Value: bson.D{}},
+		// All in the first reply. The server's own first batch is small.
+		{Key: "cursor", Value: bson.D{{Key: "batchSize", Value: count*samplesPerRange + 1}}},
 		{Key: "allowDiskUse", Value: true},
 	}, tok)
 	if err != nil {

@@ -33,7 +33,10 @@ func (e *Engine) comparePage(ctx context.Context, t *rangeTask) (int, error) {
 	}
 	var page transform.Comparison
 	err := e.unfenced(ctx, func() error {
-		src, err := e.sourceView(ctx, record.Version{})
+		e.mu.Lock()
+		floor := e.sourceFloor
+		e.mu.Unlock()
+		src, err := e.sourceView(ctx, floor)
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"slices"
 
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
 	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
@@ -35,25 +38,59 @@ func (e *Engine) verifyPlan(ctx context.Context) (Plan, error) {
 	return e.Journal.CreatePlan(ctx, key, plan)
 }
 
-// comparable returns the plan of the target's side and a position in the target's changes. ok is
-// false until everything is copied and loaders are fenced more than the given number of times.
-func (e *Engine) comparable(ctx context.Context, more uint64) (plan Plan, now record.Position, ok bool, err error) {
+// beginning is where comparisons begin.
+type beginning struct {
+	plan           Plan // of the target's side; zero if it was not asked for
+	source, target record.Position
+}
+
+// comparable returns the beginning of a comparison. ok is false until everything is copied and loaders
+// are fenced more than the given number of times. planned asks for the plan.
+func (e *Engine) comparable(ctx context.Context, more uint64, planned bool) (at beginning, ok bool, err error) {
 	if copied, err := e.copiedEverywhere(ctx); err != nil || !copied {
-		return plan, now, false, err
+		return at, false, err
 	}
-	if fenced, err := e.loadersFenced(ctx, more); err != nil || !fenced {
-		return plan, now, false, err
-	}
-	if plan, err = e.verifyPlan(ctx); err != nil {
-		return plan, now, false, fmt.Errorf("verify plan: %w", err)
-	}
-	// The position precedes all comparisons, so that the stream reports every foreign change from
-	// then on.
-	at, err := e.Target.Position(ctx)
+	fenced, err := e.loadersFenced(ctx, more)
 	if err != nil {
-		return plan, now, false, fmt.Errorf("position of the target: %w", err)
+		return at, false, err
 	}
-	return plan, at, true, nil
+	if !fenced {
+		// The ranges are cut while the driver sets the fence. It may rename the kinds in between, and
+		// the next round, behind the fence, then cuts them.
+		if planned {
+			if _, err := e.verifyPlan(ctx); err != nil {
+				e.Log.Debug("the comparison is planned behind the fence of loaders", zap.Error(err))
+			}
+		}
+		return at, false, nil
+	}
+	g, asking := errgroup.WithContext(ctx)
+	if planned {
+		g.Go(func() (err error) {
+			if at.plan, err = e.verifyPlan(asking); err != nil {
+				err = fmt.Errorf("verify plan: %w", err)
+			}
+			return err
+		})
+	}
+	// The position of the target precedes all comparisons, so that the stream reports every foreign
+	// change from then on.
+	g.Go(func() (err error) {
+		if at.target, err = e.Target.Position(asking); err != nil {
+			err = fmt.Errorf("position of the target: %w", err)
+		}
+		return err
+	})
+	// No comparison may read an older source. A late page can bring back a record after its delete was
+	// applied and compared. It would equal a source from before the delete.
+	g.Go(func() (err error) {
+		if at.source, err = e.Source.Position(asking); err != nil {
+			err = fmt.Errorf("position of the source: %w", err)
+		}
+		return err
+	})
+	err = g.Wait()
+	return at, err == nil, err
 }
 
 // planVerify assigns ranges to shards for comparison once all shards are copied and loaders are
@@ -75,22 +112,25 @@ func (e *Engine) planVerify(ctx context.Context) error {
 	}
 	// The call blocks on the coordination store, so e.mu is released and the shards are checked
 	// again below.
-	plan, now, ok, err := e.comparable(ctx, 0)
+	// A kind whose records keep their keys is compared in the ranges of the source.
+	searched := slices.ContainsFunc(e.Direction.TargetKinds(), func(k record.KindSpec) bool { return transform.SearchedTo(e.Direction, k.Name) })
+	at, ok, err := e.comparable(ctx, 0, searched)
 	if err != nil || !ok {
 		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.targetStart = now.At // reads of the target include everything that was loaded
+	e.targetStart = at.target.At // reads of the target include everything that was loaded
+	e.sourceFloor = at.source.At
 	for n, s := range e.shards {
 		if !due(s) {
 			continue
 		}
-		strays := slices.DeleteFunc(e.rangesOf(n, plan, true), func(t *rangeTask) bool { return !transform.SearchedTo(e.Direction, t.kind) })
+		strays := slices.DeleteFunc(e.rangesOf(n, at.plan, true), func(t *rangeTask) bool { return !transform.SearchedTo(e.Direction, t.kind) })
 		s.verify = append(append([]*rangeTask{}, e.rangesOf(n, e.plan, false)...), strays...)
 		s.verified = len(s.verify) == 0
 		s.dirty = s.dirty || s.verified
-		e.watchFromNow(s, now) // the comparison may miss foreign changes from here on
+		e.watchFromNow(s, at.target) // the comparison may miss foreign changes from here on
 	}
 	e.announce()
 	return nil

@@ -130,6 +130,9 @@ type Engine struct {
 	// targetStart is a version of the target at the start of this engine or of its latest rescan.
 	// No read of the target is older.
 	targetStart record.Version
+	// sourceFloor is a version of the source behind the fence of loaders. Comparisons of ranges read no
+	// older state of the source.
+	sourceFloor record.Version
 	// targetFloor is the version up to which the target must be watched before a shard is drained.
 	targetFloor record.Version
 

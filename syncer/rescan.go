@@ -205,7 +205,7 @@ func (e *Engine) planRescan(ctx context.Context) error {
 	if !e.needsPass() {
 		return nil
 	}
-	target, now, ok, err := e.comparable(ctx, e.fencesBefore())
+	at, ok, err := e.comparable(ctx, e.fencesBefore(), true)
 	if err != nil || !ok {
 		return err
 	}
@@ -234,7 +234,7 @@ func (e *Engine) planRescan(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	// Reads of the target include foreign writes made while the history was lost.
-	e.targetStart = now.At
+	e.targetStart = at.target.At
 	// The floor is not older than any guard in the target, so that a repair overwrites foreign
 	// changes.
 	p := &pass{shards: map[*shard]bool{}, floor: present.At}
@@ -244,7 +244,7 @@ func (e *Engine) planRescan(ctx context.Context) error {
 		}
 		p.shards[s] = true
 		if s.watched.IsZero() {
-			e.watchFromNow(s, now)
+			e.watchFromNow(s, at.target)
 		}
 		// Nor older than the new beginning of any shard, where its changes are followed again.
 		if s.compared.at.At.Compare(p.floor) > 0 {
@@ -256,7 +256,7 @@ func (e *Engine) planRescan(ctx context.Context) error {
 	}
 	// All ranges, since groups of a shard lie in the ranges of every shard.
 	for n := range e.cfg.Ring {
-		p.tasks = append(append(p.tasks, e.rangesOf(n, source, false)...), e.rangesOf(n, target, true)...)
+		p.tasks = append(append(p.tasks, e.rangesOf(n, source, false)...), e.rangesOf(n, at.plan, true)...)
 	}
 	for _, t := range p.tasks {
 		t.job, t.shard = rescans, -1 // a task belongs to no shard

@@ -16,15 +16,15 @@ import (
 )
 
 // bulkWorker copies, compares and rescans ranges of owned shards, one page at a time. Several
-// workers run. Each range has one worker at a time.
-func (e *Engine) bulkWorker(ctx context.Context) error {
+// workers run. Each range has one worker at a time. number is that of a helper, or noHelper.
+func (e *Engine) bulkWorker(ctx context.Context, number int) error {
 	records := 0 // in the previous page, for the Pacer
 	var ahead *readAhead
 	defer func() { ahead.drop() }()
 	for {
 		rested := time.Now()
 		err := e.await(ctx, func() bool {
-			due := e.nextTask(nil) != nil
+			due := e.helps(number) && e.nextTask(nil) != nil
 			if !due && !e.bulkLeft() {
 				e.Pacer.Rest()
 			}
@@ -67,7 +67,7 @@ func (e *Engine) bulkWorker(ctx context.Context) error {
 			case copies:
 				was := ahead
 				ahead = nil // a retry reads again
-				records, ahead, err = e.copyPage(page, t, was)
+				records, ahead, err = e.copyPage(page, t, was, number == noHelper)
 			case compares:
 				records, err = e.comparePage(page, t)
 			case rescans:
@@ -127,9 +127,9 @@ func (e *Engine) nextTask(ahead *readAhead) *rangeTask {
 }
 
 // copyPage copies one page of a range and advances the range. read is the page if it was read
-// ahead. The next page is read during the write and returned as ahead. records is the number of
-// records read.
-func (e *Engine) copyPage(ctx context.Context, t *rangeTask, read *readAhead) (records int, ahead *readAhead, err error) {
+// ahead. If further is set, the next page is read during the write and returned as ahead. records is
+// the number of records read.
+func (e *Engine) copyPage(ctx context.Context, t *rangeTask, read *readAhead, further bool) (records int, ahead *readAhead, err error) {
 	begun := time.Now()
 	// Waits for permission first: a page read before a long wait would be old when it is written.
 	if _, err := e.awaitApply(ctx); err != nil {
@@ -146,7 +146,7 @@ func (e *Engine) copyPage(ctx context.Context, t *rangeTask, read *readAhead) (r
 	}
 	e.since(ctx, Read, begun)
 	e.sized(t.kind, page)
-	if !page.Done {
+	if further && !page.Done {
 		ahead = e.readAhead(ctx, t, page.Next)
 	}
 	if e.Direction.Whole(t.kind) {
@@ -183,8 +183,8 @@ func (e *Engine) copyPage(ctx context.Context, t *rangeTask, read *readAhead) (r
 }
 
 // pageBytes is the approximate size of a page. Each worker holds two pages, and several times the
-// size of one in transformed records. firstSize is the assumed size of a record before the first
-// page is read.
+// size of one in transformed records. firstSize is the assumed size of a record if neither a page nor
+// the size of its kind is known.
 const (
 	pageBytes = 2 << 20
 	firstSize = 20 << 10
@@ -198,7 +198,25 @@ func (e *Engine) pageOf(kind string) int {
 	if !known {
 		size = firstSize
 	}
-	return max(1, min(e.cfg.Page, pageBytes/max(1, size)))
+	most := e.cfg.Page
+	// Over a distance a page waits the same time for its answer, however small it is.
+	if e.helpers > 0 {
+		most *= 2
+	}
+	return max(1, min(most, pageBytes/max(1, size)))
+}
+
+// expect assumes a size of a kind's records until a page shows theirs. It is twice the average, since
+// those of the first pages may be larger than others.
+func (e *Engine) expect(kind string, size record.Size) {
+	if size.Records == 0 || size.Bytes == 0 {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, known := e.recordSize[kind]; !known {
+		e.recordSize[kind] = int(2 * size.Bytes / size.Records)
+	}
 }
 
 // sized records the average record size of a page.

@@ -147,6 +147,7 @@ type Engine struct {
 	news       chan struct{} // closed and replaced when any state that waiters check has changed
 	restart    bool          // the tail must restart at an earlier position
 	rewatch    bool          // the stream of the target must restart
+	helpers    int           // further workers for bulk work, while a database is far away
 	pass       *pass         // the running rescan
 	lastErr    string
 	replaced   string                          // why the source cannot be followed now; "" if it can
@@ -233,7 +234,7 @@ func New(p Parts, cfg Config) *Engine {
 	if p.Tracer == nil {
 		p.Tracer = noop.Tracer{}
 	}
-	return &Engine{
+	e := &Engine{
 		Parts: p, cfg: cfg, key: Key(cfg.Epoch, p.Direction, 0),
 		lineage: hasContent(p.Direction),
 		shards:  map[int]*shard{},
@@ -244,8 +245,10 @@ func New(p Parts, cfg Config) *Engine {
 		wake:    make(chan struct{}, 1),
 		readopt: make(chan struct{}, 1),
 		saving:  semaphore.NewWeighted(1), listing: semaphore.NewWeighted(1),
-		holding: newHolding(cfg.Workers),
+		holding: newHolding(cfg.Workers + mostHelpers),
 	}
+	e.holding.TryAcquire(mostHelpers * heldUnits) // until help finds a database far away
+	return e
 }
 
 // HandOver makes the engine stop publishing progress after its direction has ended. From then on
@@ -282,10 +285,14 @@ func (e *Engine) Run(parent context.Context) error {
 		return ended(parent, e.runSnapshot(parent))
 	}
 	defer e.Pacer.Rest() // its turn is for another deployment of the process
-	// The record is watched from the beginning, since prepare waits for an upgrade in it.
+	// The record is watched from the beginning, since idle waits for an upgrade in it.
 	g, ctx := errgroup.WithContext(parent)
 	g.Go(func() error { return e.watchRecord(ctx) })
 	g.Go(func() error {
+		if err := e.idle(ctx); err != nil {
+			return err
+		}
+		g.Go(func() error { return e.help(ctx, g) })
 		if err := e.prepare(ctx); err != nil {
 			return err
 		}
@@ -297,7 +304,7 @@ func (e *Engine) Run(parent context.Context) error {
 		g.Go(func() error { return e.housekeep(ctx, watched) })
 		g.Go(func() error { return e.keep(ctx) })
 		for range e.cfg.Workers {
-			g.Go(func() error { return e.bulkWorker(ctx) })
+			g.Go(func() error { return e.bulkWorker(ctx, noHelper) })
 		}
 		return nil
 	})

@@ -28,7 +28,7 @@ import (
 
 const (
 	// flightsAtOnce is the number of batches of a stream that are written at the same time.
-	flightsAtOnce = 8
+	flightsAtOnce = 12
 	// flightsInAir is the number of batches that have not landed. Those behind a batch that takes
 	// longer have been written, and wait.
 	flightsInAir = 4 * flightsAtOnce

@@ -94,8 +94,8 @@ func TestBatchesOverADistance(t *testing.T) {
 		if f.twice {
 			t.Error("two batches wrote the same group at the same time")
 		}
-		if f.most > 16 {
-			t.Errorf("%d writes were under way, want at most 16: two of each of eight batches", f.most)
+		if f.most > 24 {
+			t.Errorf("%d writes were under way, want at most 24: two of each of twelve batches", f.most)
 		}
 		broken := keyIn(0, 0)
 		f.broken = record.StringKey(broken)

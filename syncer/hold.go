@@ -22,7 +22,7 @@ const (
 	heldUnits = transform.ReadBytes / heldUnit
 )
 
-// newHolding returns the memory for reads of each worker.
+// newHolding returns the memory for a read of each worker.
 func newHolding(workers int) *semaphore.Weighted {
 	return semaphore.NewWeighted(int64(workers) * heldUnits)
 }
@@ -35,8 +35,9 @@ type held struct {
 }
 
 // hold reserves memory for one read of groups. Copies, comparisons and changes share cfg.Workers such
-// reads, so that memory stays bounded. A group above transform.ReadBytes takes all of it. A holder must
-// not wait for another holder, or they could deadlock.
+// reads, and over a distance one more for each helper, so that memory stays bounded. A group above
+// transform.ReadBytes takes that of cfg.Workers. A holder must not wait for another holder, or they could
+// deadlock.
 func (e *Engine) hold(ctx context.Context, bytes int) (*held, error) {
 	h := &held{holding: e.holding, units: heldUnits}
 	if bytes > transform.ReadBytes {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/transform"
@@ -17,9 +18,6 @@ import (
 // prepare loads the plan or makes it. The start position is stored with the plan, before the first
 // record is copied.
 func (e *Engine) prepare(ctx context.Context) error {
-	if err := e.idle(ctx); err != nil {
-		return err
-	}
 	return e.persist(ctx, "plan", func() error {
 		plan, found, err := e.Journal.LoadPlan(ctx, e.key)
 		if err != nil {
@@ -31,18 +29,28 @@ func (e *Engine) prepare(ctx context.Context) error {
 			if _, err := e.awaitApply(ctx); err != nil {
 				return err
 			}
-			if plan, err = e.makePlan(ctx); err != nil {
-				return err
-			}
-			// Another controller's plan may have been first. Then that one counts.
-			if plan, err = e.Journal.CreatePlan(ctx, e.key, plan); err != nil {
-				return err
-			}
 		}
 		// A read of the target older than this could miss what an earlier direction left there.
-		began, err := e.Target.Position(ctx)
-		if err != nil {
-			return fmt.Errorf("position of the target: %w", err)
+		var began record.Position
+		g, asking := errgroup.WithContext(ctx)
+		g.Go(func() (err error) {
+			if began, err = e.Target.Position(asking); err != nil {
+				err = fmt.Errorf("position of the target: %w", err)
+			}
+			return err
+		})
+		if !found {
+			g.Go(func() (err error) {
+				if plan, err = e.makePlan(asking); err != nil {
+					return err
+				}
+				// Another controller's plan may have been first. Then that one counts.
+				plan, err = e.Journal.CreatePlan(asking, e.key, plan)
+				return err
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return err
 		}
 		e.mu.Lock()
 		defer e.mu.Unlock()

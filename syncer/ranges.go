@@ -43,6 +43,7 @@ func (e *Engine) cut(ctx context.Context, plan *Plan, db record.Namespace, toks 
 		}
 		size, err := db.Size(ctx, toks[k.Name])
 		pieces[i].total = size.Records
+		e.expect(k.Name, size)
 		return err
 	})
 	if err != nil {

@@ -14,8 +14,9 @@ import (
 // Near is the longest time in which a near database answers.
 const Near = 20 * time.Millisecond
 
-// looks is the number of answers of a far database that Of waits for.
-const looks = 3
+// looks is the number of answers of a far database that Of waits for. With fewer, a busy machine could
+// seem far away.
+const looks = 5
 
 // Positioner is the part of record.Namespace that Of asks.
 type Positioner interface {

@@ -41,7 +41,7 @@ func TestDistance(t *testing.T) {
 	}{
 		"near":                     {[]time.Duration{ms}, ms, 1},
 		"near with one late reply": {[]time.Duration{300 * ms, ms}, ms, 2},
-		"far":                      {[]time.Duration{300 * ms, 100 * ms, 110 * ms}, 100 * ms, 3},
+		"far":                      {[]time.Duration{300 * ms, 100 * ms, 110 * ms, 120 * ms, 130 * ms}, 100 * ms, 5},
 		"away":                     {nil, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -183,8 +183,9 @@ func (p *proof) there(ctx context.Context) error {
 
 // seen opens the changes of the new version, as the reverse sync will. It then waits until the
 // changes of the scratch collections show a write after from. It does not wait for changes of the
-// kinds themselves, because a running copy makes more of them than a proof should read.
-func (p *proof) seen(ctx context.Context, from record.Position) error {
+// kinds themselves, because a running copy makes more of them than a proof should read. scratch are the
+// scratch kinds.
+func (p *proof) seen(ctx context.Context, from record.Position, scratch []record.KindSpec) error {
 	limit := streamLimit(len(p.up.TargetKinds()))
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -205,7 +206,7 @@ func (p *proof) seen(ctx context.Context, from record.Position) error {
 		return err
 	})
 	// Beside it, read a stream of the scratch collections, which shows the proof's own changes.
-	g.Go(func() error { return p.changed(ctx, from) })
+	g.Go(func() error { return p.changed(ctx, from, scratch) })
 	if err := g.Wait(); err != nil {
 		return wrap(err)
 	}
@@ -213,12 +214,8 @@ func (p *proof) seen(ctx context.Context, from record.Position) error {
 }
 
 // changed waits until a stream of the scratch collections delivers a change after from.
-func (p *proof) changed(ctx context.Context, from record.Position) error {
-	var kinds []record.KindSpec
-	for _, k := range p.new.kinds {
-		kinds = append(kinds, k.spec)
-	}
-	stream, err := p.newer.Watch(ctx, from, kinds)
+func (p *proof) changed(ctx context.Context, from record.Position, scratch []record.KindSpec) error {
+	stream, err := p.newer.Watch(ctx, from, scratch)
 	if err != nil {
 		return err
 	}

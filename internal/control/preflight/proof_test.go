@@ -278,10 +278,10 @@ func TestProofAfterAKill(t *testing.T) {
 func TestProofDoesNotHang(t *testing.T) {
 	t.Parallel()
 	up := emptyDirection(t)
-	p := &proof{newPrefix: newPrefix(proofPrefix), up: up, down: up, newer: silentSpace{}, new: &scratch{}}
+	p := &proof{newPrefix: newPrefix(proofPrefix), up: up, down: up, newer: silentSpace{}}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := p.seen(ctx, record.Position{}); err == nil || !strings.Contains(err.Error(), "did not deliver the test changes") {
+	if err := p.seen(ctx, record.Position{}, nil); err == nil || !strings.Contains(err.Error(), "did not deliver the test changes") {
 		t.Errorf("error %v", err)
 	}
 }

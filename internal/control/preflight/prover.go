@@ -222,7 +222,7 @@ func (p *Prover) isFar(ctx context.Context, d upgradestate.Deployment) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.away = away
+	p.away = max(away, 1) // 0 stands for an unknown distance
 	return away > distance.Near
 }
 

@@ -51,9 +51,12 @@ func (p *proof) moves(ctx context.Context) (out proved, err error) {
 	if out.last, err = rename(p.old, 3); err != nil || p.renamesOnly {
 		return out, err
 	}
-	// The stream needs no more than the rename above, so the way back goes on beside it.
+	// The stream needs no more than the rename above, so the way back goes on beside it. It follows the
+	// kinds under all their names, so the further renames do not end it. They change the kinds, so what
+	// the stream needs of these is taken before.
+	kinds := p.new.specs()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return p.seen(ctx, before) })
+	g.Go(func() error { return p.seen(ctx, before, kinds) })
 	g.Go(func() error { return p.movesBack(ctx) })
 	return out, g.Wait()
 }

@@ -235,6 +235,15 @@ func (s *scratch) all(ctx context.Context, kinds []record.KindSpec) ([]record.Re
 	return slices.Concat(found...), err
 }
 
+// specs returns the kinds as the namespace knows them. No fence or rename changes that.
+func (s *scratch) specs() []record.KindSpec {
+	specs := make([]record.KindSpec, 0, len(s.kinds))
+	for i := range s.kinds {
+		specs = append(specs, s.kinds[i].spec)
+	}
+	return specs
+}
+
 // each calls do for each live record of some kinds, page by page.
 func (s *scratch) each(ctx context.Context, kinds []record.KindSpec, do func(record.Record)) error {
 	for _, k := range kinds {

@@ -35,7 +35,10 @@ func (p *proof) trip(ctx context.Context, source *frozen, toks record.Tokens) er
 		return nil
 	})
 	g.Go(func() (err error) {
-		held.records, err = p.new.all(reading, p.down.SourceKinds())
+		if held.records, err = p.new.all(reading, p.down.SourceKinds()); err != nil {
+			return err
+		}
+		held.version, err = p.new.fresh(reading, record.Version{})
 		return err
 	})
 	if err := g.Wait(); err != nil {

@@ -81,8 +81,7 @@ func (e *Engine) comparable(ctx context.Context, more uint64, planned bool) (at 
 		}
 		return err
 	})
-	// No comparison may read an older source. A late page can bring back a record after its delete was
-	// applied and compared. It would equal a source from before the delete.
+	// Also taken behind the fence of loaders: see Engine.sourceFloor.
 	g.Go(func() (err error) {
 		if at.source, err = e.Source.Position(asking); err != nil {
 			err = fmt.Errorf("position of the source: %w", err)

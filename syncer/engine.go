@@ -130,8 +130,21 @@ type Engine struct {
 	// targetStart is a version of the target at the start of this engine or of its latest rescan.
 	// No read of the target is older.
 	targetStart record.Version
-	// sourceFloor is a version of the source behind the fence of loaders. Comparisons of ranges read no
-	// older state of the source.
+	// sourceFloor is a position of the source that was asked for behind the fence of loaders. Comparisons
+	// of ranges read no older state of the source. Otherwise a late page could bring back a record after
+	// its delete was applied and compared, and equal a source from before the delete.
+	//
+	// With the floor no change C is lost to a page that was read before it. Loaders without guards have
+	// ended at the fence, whatever controller they belong to.
+	//   - If C was applied before the page was loaded, the stream had it before the fence was in force,
+	//     so C was acknowledged before the floor was asked for. record.Watcher promises that the floor
+	//     is then not before C, also in a source of several shards, and record.ScanRequest that a read
+	//     not before the floor shows C: a deposed primary or a late secondary must wait or fail. So the
+	//     comparison finds the difference.
+	//   - If C is applied later, its guarded write comes behind the page, and stays.
+	//
+	// A source that was restored from a backup may be behind the floor, and its reads fail. A decision
+	// about the restore begins another epoch, and with it another engine.
 	sourceFloor record.Version
 	// targetFloor is the version up to which the target must be watched before a shard is drained.
 	targetFloor record.Version

@@ -4,15 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+
 	"dbcontroller.dev/internal/store/memstore"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
+	"dbcontroller.dev/upgradestate"
 )
 
 // backedUp is a source that is restored from a backup at a read of its records.
@@ -144,5 +148,51 @@ func TestSourceIsCheckedOncePerConnection(t *testing.T) {
 			t.Errorf("%d checks for %d changes", n, changes)
 		}
 		r.stop(t)
+	})
+}
+
+// rewound is a source that is restored after the fence of loaders: the positions from behind the fence are
+// later than all that it can show.
+type rewound struct {
+	record.Namespace
+	w *world
+}
+
+func (r rewound) Position(ctx context.Context) (record.Position, error) {
+	p, err := r.Namespace.Position(ctx)
+	if err != nil {
+		return p, err
+	}
+	d, err := r.w.store.Get(ctx)
+	if upgradestate.LoadersFenced(d, "v2", 0) {
+		p.At[0] = 0x7f
+	}
+	return p, err
+}
+
+// TestComparisonOfARestoredSource: a source that is older than the comparison demands is not compared. The
+// engine does not wait for it for ever: it ends with the decision about the restore.
+func TestComparisonOfARestoredSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.put("a1", keyIn(1, 0), 1)
+		w.begin()
+		r := w.engine(w.owner(0, 1, 2, 3), func(p *syncer.Parts) {
+			p.Source = rewound{w.src, w}
+			p.Log = zap.NewNop() // it logs an error of each page
+		})
+		w.eventually("a failed comparison", func() bool {
+			p, _ := r.progress(1)
+			return strings.Contains(p.LastError, "the server is only at")
+		})
+		<-time.After(20 * time.Second) // retries
+		if n := len(w.ready()); n == ring {
+			t.Error("all shards are ready")
+		}
+		w.apply(upgradestate.FoundRestored{Restored: upgradestate.Restored{Version: "v1", What: "its beat is older"}, Epoch: 1})
+		w.apply(upgradestate.FollowRestored{Version: "v1", Epoch: 1})
+		if err := <-r.done; err != nil {
+			t.Error(err)
+		}
 	})
 }

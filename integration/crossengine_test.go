@@ -34,7 +34,9 @@ func TestCrossEngine(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 			defer cancel()
 			records := startSomeMembers(ctx, t, 1, nil)
-			s := newSystem(ctx, t, settings{kinds: "[]", records: map[string]string{in: inEtcd(records.endpoints()[0], "")}})
+			s := newSystem(ctx, t, settings{
+				kinds: "[]", records: map[string]string{in: inEtcd(records.endpoints()[0], "")}, copy: "{auto: false, workers: 1}",
+			})
 			x := &crossing{
 				system: s, records: records,
 				traffic: &traffic{system: s, processes: newLedger("process"), packages: newLedger("package"), alone: true},
@@ -62,7 +64,8 @@ func (x *crossing) run(ctx context.Context, in string) {
 	x.traffic.start(ctx, a, b)
 	x.traffic.awaitWrites(ctx, "v1", filled+50)
 
-	x.pace(ctx, 50)
+	// A worker's first page has at most 100 records, and the next one is minutes away.
+	x.pace(ctx, 1)
 	x.beginHolding(ctx, "v2")
 	x.inTheCopy(ctx, filled)
 	x.disturb(ctx, "v1", in == "v1")

@@ -34,7 +34,7 @@ func TestElections(t *testing.T) {
 	e.traffic.start(ctx, e.server("server", 0).ready(ctx))
 	e.traffic.awaitWrites(ctx, "v1", 10)
 
-	e.pace(ctx, 40)
+	e.pace(ctx, 20) // minutes, for four faults
 	e.beginHolding(ctx, "v2")
 	for _, f := range inTurn(e.kill, e.rollBack, e.stepDown, e.stop) {
 		e.inCopy(ctx, f)

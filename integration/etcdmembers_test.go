@@ -27,7 +27,7 @@ func TestEtcdMembers(t *testing.T) {
 	w.traffic.start(ctx, w.server("server", 0).ready(ctx))
 	w.traffic.awaitWrites(ctx, "v1", 10)
 
-	w.pace(ctx, 50)
+	w.pace(ctx, 10) // minutes
 	w.beginHolding(ctx, "v2")
 	w.inTheCopy(ctx, documents)
 	w.killLeader(ctx)

@@ -43,9 +43,13 @@ func (e *Engine) bulkWorker(ctx context.Context, number int) error {
 			ahead.drop()
 			ahead = nil
 		}
-		// The shard may have been lost during the waits, so the choice is made only now.
+		// The shard may have been lost during the waits, so the choice is made only now. A helper may have
+		// to rest.
 		e.mu.Lock()
-		t := e.nextTask(ahead)
+		var t *rangeTask
+		if e.helps(number) {
+			t = e.nextTask(ahead)
+		}
 		fits := t != nil && ahead.fits(e)
 		if t != nil {
 			t.taken = true
@@ -183,8 +187,8 @@ func (e *Engine) copyPage(ctx context.Context, t *rangeTask, read *readAhead, fu
 }
 
 // pageBytes is the approximate size of a page. Each worker holds two pages, and several times the
-// size of one in transformed records. firstSize is the assumed size of a record if neither a page nor
-// the size of its kind is known.
+// size of one in transformed records. firstSize is the assumed size of a record before the first
+// page is read.
 const (
 	pageBytes = 2 << 20
 	firstSize = 20 << 10
@@ -200,23 +204,25 @@ func (e *Engine) pageOf(kind string) int {
 	}
 	most := e.cfg.Page
 	// Over a distance a page waits the same time for its answer, however small it is.
-	if e.helpers > 0 {
+	if e.helping() {
 		most *= 2
+		if expected := e.expected[kind]; !known && expected > 0 {
+			size = expected
+		}
 	}
 	return max(1, min(most, pageBytes/max(1, size)))
 }
 
-// expect assumes a size of a kind's records until a page shows theirs. It is twice the average, since
-// those of the first pages may be larger than others.
+// expect notes the size of a kind's records for first pages over a distance. It is twice the average,
+// since those of the first pages may be larger than others. The first pages of near databases stay small:
+// they are no loss of time, and a limited rate begins gently.
 func (e *Engine) expect(kind string, size record.Size) {
 	if size.Records == 0 || size.Bytes == 0 {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if _, known := e.recordSize[kind]; !known {
-		e.recordSize[kind] = int(2 * size.Bytes / size.Records)
-	}
+	e.expected[kind] = int(2 * size.Bytes / size.Records)
 }
 
 // sized records the average record size of a page.

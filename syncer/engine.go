@@ -194,6 +194,7 @@ type Engine struct {
 	elsewhere  map[int]bool   // other controllers' shards seen to be copied; used by housekeep alone
 	busy       time.Time      // when the last page was copied or compared
 	recordSize map[string]int // average bytes of a record in the last page, by source kind
+	expected   map[string]int // bytes of a record before the first page, by source kind; see expect
 
 	// Semaphores, since they are held across calls of the coordination store.
 	saving  *semaphore.Weighted // an older checkpoint must not overwrite a newer one
@@ -247,21 +248,19 @@ func New(p Parts, cfg Config) *Engine {
 	if p.Tracer == nil {
 		p.Tracer = noop.Tracer{}
 	}
-	e := &Engine{
+	return &Engine{
 		Parts: p, cfg: cfg, key: Key(cfg.Epoch, p.Direction, 0),
 		lineage: hasContent(p.Direction),
 		shards:  map[int]*shard{},
 		parked:  map[transform.GroupID]Parked{}, unlisted: map[transform.GroupID]bool{},
-		failing: map[transform.GroupID]failure{}, others: map[int]record.Version{}, elsewhere: map[int]bool{}, recordSize: map[string]int{},
+		failing: map[transform.GroupID]failure{}, others: map[int]record.Version{}, elsewhere: map[int]bool{}, recordSize: map[string]int{}, expected: map[string]int{},
 		tenths: map[string]int{}, complaints: map[string]*reconcile.Complaint{}, tallies: map[string]tally{},
 		news:    make(chan struct{}),
 		wake:    make(chan struct{}, 1),
 		readopt: make(chan struct{}, 1),
 		saving:  semaphore.NewWeighted(1), listing: semaphore.NewWeighted(1),
-		holding: newHolding(cfg.Workers + mostHelpers),
+		holding: newHolding(cfg.Workers),
 	}
-	e.holding.TryAcquire(mostHelpers * heldUnits) // until help finds a database far away
-	return e
 }
 
 // HandOver makes the engine stop publishing progress after its direction has ended. From then on

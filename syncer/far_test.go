@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"dbcontroller.dev/internal/engine/verify"
+	"dbcontroller.dev/internal/store/faultstore"
 	"dbcontroller.dev/record"
 	"dbcontroller.dev/syncer"
 )
@@ -31,11 +33,40 @@ type distant struct {
 	mu        sync.Mutex
 	now, most int
 	pages     []page
+	scans     int // at the same time
+	mostScans int
 }
 
 func (d *distant) Position(ctx context.Context) (record.Position, error) {
-	time.Sleep(d.far) // of the bubble
+	d.travel()
 	return d.Namespace.Position(ctx)
+}
+
+// travel takes as long as an answer over the distance.
+func (d *distant) travel() {
+	d.mu.Lock()
+	far := d.far
+	d.mu.Unlock()
+	time.Sleep(far) // of the bubble
+}
+
+// move changes the distance, and forgets how many scans there were.
+func (d *distant) move(far time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.far, d.mostScans = far, 0
+}
+
+func (d *distant) Scan(ctx context.Context, req record.ScanRequest) (record.Page, error) {
+	d.mu.Lock()
+	d.scans++
+	d.mostScans = max(d.mostScans, d.scans)
+	d.mu.Unlock()
+	d.travel()
+	d.mu.Lock()
+	d.scans--
+	d.mu.Unlock()
+	return d.Namespace.Scan(ctx, req)
 }
 
 func (d *distant) Load(ctx context.Context, b record.Batch) ([]record.Result, error) {
@@ -66,7 +97,7 @@ func (d *distant) Load(ctx context.Context, b record.Batch) ([]record.Result, er
 			return nil, ctx.Err()
 		}
 	}
-	time.Sleep(d.far)
+	d.travel()
 	return d.Namespace.Load(ctx, b)
 }
 
@@ -148,6 +179,35 @@ func TestCopyOverADistance(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestDistanceIsMeasuredAnew when bulk work begins again. A failover may have moved a primary.
+func TestDistanceIsMeasuredAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, ear := newWorld(t).fillRanges(), deaf()
+		d := &distant{Namespace: w.dst}
+		e := w.engine(w.owner(0, 1, 2, 3), func(p *syncer.Parts) {
+			p.Source, p.Target, p.Comparer = faultstore.Wrap(p.Source, ear), d, verify.New(w.src, d, w.dir)
+		})
+		w.begin()
+		w.eventually("ready", w.allReady)
+		again := func(far time.Duration, least, most int) {
+			t.Helper()
+			d.move(far)
+			w.lose(w.src, func() { w.put("a1", farKey(0), int(far)) }, ear)
+			w.eventually("the loss", func() bool { return len(w.ready()) == 0 })
+			w.eventually("ready again", w.allReady)
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			if n := d.mostScans; n < least || n > most {
+				t.Errorf("at %v %d pages were compared at the same time, want %d to %d", far, n, least, most)
+			}
+		}
+		again(0, 1, 2)
+		again(100*time.Millisecond, 3, 2+4)
+		again(0, 1, 2)
+		e.stop(t)
+	})
 }
 
 // TestCheckpointOverADistance: no checkpoint passes a page that is not acknowledged, while the pages of
@@ -233,8 +293,8 @@ func TestMoreBatchesOverADistance(t *testing.T) {
 		}
 		w.eventually("the last change", func() bool { return w.target("a2", farKey(changes-1)) == changes-1 })
 		e.stop(t)
-		if f.most <= 4 || f.most > 16 {
-			t.Errorf("%d batches were under way, want 5 to 16", f.most)
+		if f.most <= 8 || f.most > 12 {
+			t.Errorf("%d batches were under way, want 9 to 12", f.most)
 		}
 		for i := range changes {
 			if n := w.target("a2", farKey(i)); n != i {

@@ -22,9 +22,11 @@ const (
 	heldUnits = transform.ReadBytes / heldUnit
 )
 
-// newHolding returns the memory for a read of each worker.
+// newHolding returns the memory for a read of each worker. That of helpers is taken, until they work.
 func newHolding(workers int) *semaphore.Weighted {
-	return semaphore.NewWeighted(int64(workers) * heldUnits)
+	s := semaphore.NewWeighted(int64(workers+mostHelpers) * heldUnits)
+	s.TryAcquire(mostHelpers * heldUnits)
+	return s
 }
 
 // held is memory that is reserved for one read of groups, and for the write of what it returned.
@@ -35,7 +37,7 @@ type held struct {
 }
 
 // hold reserves memory for one read of groups. Copies, comparisons and changes share cfg.Workers such
-// reads, and over a distance one more for each helper, so that memory stays bounded. A group above
+// reads, and over a distance one more for each helper that works, so that memory stays bounded. A group above
 // transform.ReadBytes takes that of cfg.Workers. A holder must not wait for another holder, or they could
 // deadlock.
 func (e *Engine) hold(ctx context.Context, bytes int) (*held, error) {

@@ -15,6 +15,7 @@ import (
 // TestBadInputOfRun starts controllers that cannot work, and must say why before they
 // change anything.
 func TestBadInputOfRun(t *testing.T) {
+	t.Parallel()
 	const elsewhere = "mongodb://app:" + secret + "@127.0.0.1:1/?replicaSet=rs0"
 	for _, tc := range []struct {
 		name string

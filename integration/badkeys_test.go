@@ -12,6 +12,7 @@ import (
 // TestBadInputOfKeys starts controllers whose keys cannot be right: they say why, and change
 // nothing.
 func TestBadInputOfKeys(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name string
 		edit func(config string) string

@@ -21,6 +21,7 @@ const fewDocuments = 100 * ring
 // finishes by itself, nothing is lost, and what was copied is not copied again. The simulation's
 // test of this name has both at each place.
 func TestKillController(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		at          breakPoint
 		controllers int

@@ -16,6 +16,7 @@ import (
 // goes back in a second rollback, then forward again: nothing is lost, duplicated or
 // resurrected on the way, and v1 follows v2 again in the end.
 func TestKillOnTheReverseSync(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		at   breakPoint
 		step upgradestate.Step

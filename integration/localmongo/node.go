@@ -24,6 +24,12 @@ var errPortTaken = errors.New("port is taken")
 // listeningID is in mongod's log line "Waiting for connections", from version 4.4 on.
 const listeningID = `"id":23016,`
 
+// storageConfig has a server with a small cache evict less eagerly. By default four threads look for
+// pages in all tables, without end, once changes of the last five minutes take 2.5% of the cache. That
+// is 6 MB of the smallest one. Tests make thousands of tables.
+const storageConfig = "eviction_dirty_target=40,eviction_dirty_trigger=60,eviction_updates_target=30,eviction_updates_trigger=50," +
+	"eviction=(threads_min=1,threads_max=4)"
+
 // exitNetError is mongod's exit code when it cannot bind its address.
 const exitNetError = 48
 
@@ -55,6 +61,7 @@ func newNode(p place, dir string, port int, set string, o Options) *Node {
 			"--wiredTigerCacheSizeGB", strconv.FormatFloat(o.CacheGB, 'f', -1, 64),
 			// Only support uses these data; they cost disk space and a sample each second.
 			"--setParameter", "diagnosticDataCollectionEnabled=false",
+			"--wiredTigerEngineConfigString", storageConfig,
 		},
 	}
 	if !o.Standalone {

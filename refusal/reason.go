@@ -82,6 +82,9 @@ const (
 	// NotOwner means that another region owns the record, whose copy here is read-only. MetaRegion
 	// names the region.
 	NotOwner Reason = "NOT_OWNER"
+	// PartlyDone means that a stream of messages ended early, and that the messages before were done. A
+	// client sends the others in a new call.
+	PartlyDone Reason = "PARTLY_DONE"
 	// Full means that a controller or a coordination store has reached a limit. The text names the
 	// limit and advice. Services never return this.
 	Full Reason = "FULL"
@@ -133,6 +136,7 @@ var rows = []row{
 	{NotInThisState, connect.CodeFailedPrecondition},
 	{ControllerTooOld, connect.CodeFailedPrecondition},
 	{NotOwner, connect.CodeFailedPrecondition},
+	{PartlyDone, connect.CodeAborted},
 	{Full, connect.CodeResourceExhausted},
 }
 

@@ -23,8 +23,9 @@ func New(reason Reason, err error, meta ...string) *connect.Error {
 	if detail, detailErr := connect.NewErrorDetail(info); detailErr == nil {
 		out.AddDetail(detail)
 	}
-	// A write with an unknown outcome must not be repeated automatically: it could happen twice.
-	if reason == OutcomeUnknown {
+	// A write with an unknown outcome must not be repeated automatically: it could happen twice. The
+	// same holds for messages that were done.
+	if reason == OutcomeUnknown || reason == PartlyDone {
 		out.Meta().Set(pushback, "-1")
 	}
 	return out

@@ -14,8 +14,8 @@
 //
 // Typed makes a Resource from two Go functions on generated messages, and maps the fields that
 // both versions have. NewTable pairs the methods of two services: renamed, replaced or
-// discontinued. NewHandler then serves the procedures of the old service, unary and server
-// streaming, over Connect, gRPC and gRPC-Web. It calls the new service's handler in process.
+// discontinued. NewHandler then serves the procedures of the old service, unary, server
+// streaming and client streaming, over Connect, gRPC and gRPC-Web. It calls the new service's handler in process.
 //
 // Package transform/adapt is the other way to serve an old API: the old version's handlers run over
 // the new data. Prefer it: it needs no table and refuses no request.
@@ -37,7 +37,8 @@
 // # Guarantees
 //
 // The handler never leaves out or approximates a value. A request that the other version cannot
-// express fails with InvalidArgument, and the error names the field in the client's version. A
+// express fails with InvalidArgument, and the error names the field in the client's version. In a
+// client's stream it ends the stream, also for the new handler, which gets no complete stream. A
 // response that the client's version cannot express fails with DataLoss.
 //
 // A page token resumes at the same record in both versions. The inner handler sees the context

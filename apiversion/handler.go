@@ -79,6 +79,10 @@ func (r *route) handler(s *served) http.Handler {
 		return r.several(s, options)
 	case r.now == nil:
 		return r.discontinued(s, options)
+	case r.old.IsStreamingClient():
+		return connect.NewClientStreamHandler(procedure, func(ctx context.Context, in *connect.ClientStream[dynamicpb.Message]) (*connect.Response[dynamicpb.Message], error) {
+			return r.upload(ctx, s, in)
+		}, options...)
 	case r.old.IsStreamingServer():
 		client := newClient(s.next, r.now)
 		return connect.NewServerStreamHandler(procedure, func(ctx context.Context, req *connect.Request[dynamicpb.Message], out *connect.ServerStream[dynamicpb.Message]) error {

@@ -69,12 +69,14 @@ type library struct {
 	seen    http.Header // of the last request
 	value   any         // of contextKey in the last request
 	before  func(ctx context.Context, method string) error
+	broken  chan error  // of streams that had no end
+	arrived chan string // the books of streams
 }
 
 type contextKey struct{}
 
 func newLibrary(s protoreflect.ServiceDescriptor) *library {
-	return &library{service: s, books: map[string]*message{}, changed: make(chan struct{})}
+	return &library{service: s, books: map[string]*message{}, changed: make(chan struct{}), broken: make(chan error, 10), arrived: make(chan string, 100)}
 }
 
 func (l *library) add(books ...*message) {
@@ -244,6 +246,34 @@ func (l *library) list(ctx context.Context, req, out *message) error {
 	}
 	put(out, "next_page_token", page.NextPageToken)
 	return nil
+}
+
+// imports creates the books of a stream, after its end. receive returns nil there.
+func (l *library) imports(ctx context.Context, m protoreflect.MethodDescriptor, header http.Header, receive func() (*message, error)) (*message, error) {
+	var books []*message
+	for {
+		req, err := receive()
+		if err != nil {
+			l.broken <- err
+			return nil, err
+		}
+		if req == nil {
+			break
+		}
+		b := get(req, "book").Message().Interface().(*message)
+		if get(b, l.titleField()).String() == "" {
+			return nil, listing.Invalid("book."+l.titleField(), "must not be empty")
+		}
+		books = append(books, b)
+		l.arrived <- get(b, "name").String()
+	}
+	l.mu.Lock()
+	l.seen, l.value = header, ctx.Value(contextKey{})
+	l.mu.Unlock()
+	l.add(books...)
+	out := dynamicpb.NewMessage(m.Output())
+	put(out, "created", int64(len(books)))
+	return out, nil
 }
 
 // watch sends the books that match, and then each that is new, until the context ends.

@@ -3,6 +3,7 @@ package apiversion_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -30,6 +31,23 @@ func (l *library) connectHandler(more ...connect.HandlerOption) http.Handler {
 			return nil
 		})}
 		options = append(options, more...)
+		if m.IsStreamingClient() {
+			mux.Handle(p, connect.NewClientStreamHandler(p, func(ctx context.Context, in *connect.ClientStream[message]) (*connect.Response[message], error) {
+				out, err := l.imports(ctx, m, in.RequestHeader(), func() (*message, error) {
+					if !in.Receive() {
+						return nil, in.Err()
+					}
+					return in.Msg(), nil
+				})
+				if err != nil {
+					return nil, err
+				}
+				resp := connect.NewResponse(out)
+				resp.Header().Set("Library", "open")
+				return resp, nil
+			}, options...))
+			continue
+		}
 		if m.IsStreamingServer() {
 			mux.Handle(p, connect.NewServerStreamHandler(p, func(ctx context.Context, req *connect.Request[message], out *connect.ServerStream[message]) error {
 				out.ResponseHeader().Set("Library", "open")
@@ -57,6 +75,24 @@ func (l *library) grpcHandler() http.Handler {
 	desc := grpc.ServiceDesc{ServiceName: string(l.service.FullName()), HandlerType: (*any)(nil)}
 	for i := range l.service.Methods().Len() {
 		m := l.service.Methods().Get(i)
+		if m.IsStreamingClient() {
+			desc.Streams = append(desc.Streams, grpc.StreamDesc{StreamName: string(m.Name()), ClientStreams: true, Handler: func(_ any, stream grpc.ServerStream) error {
+				out, err := l.imports(stream.Context(), m, nil, func() (*message, error) {
+					req := dynamicpb.NewMessage(m.Input())
+					if err := stream.RecvMsg(req); errors.Is(err, io.EOF) {
+						return nil, nil
+					} else if err != nil {
+						return nil, err
+					}
+					return req, nil
+				})
+				if err != nil {
+					return grpcError(err)
+				}
+				return stream.SendMsg(out)
+			}})
+			continue
+		}
 		if m.IsStreamingServer() {
 			desc.Streams = append(desc.Streams, grpc.StreamDesc{StreamName: string(m.Name()), ServerStreams: true, Handler: func(_ any, stream grpc.ServerStream) error {
 				req := dynamicpb.NewMessage(m.Input())

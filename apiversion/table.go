@@ -43,9 +43,10 @@ type Method struct {
 	OpaqueTokens bool
 
 	// Request makes the new request instead of the derived translation. It may call derive for all
-	// fields except the handled ones.
+	// fields except the handled ones. It is called for each message of a client's stream.
 	Request func(ctx context.Context, old proto.Message, now *dynamicpb.Message, derive func(handled ...string) error) error
-	// Response makes the old response likewise, and each message of a stream.
+	// Response makes the old response likewise, and each message of a stream. After a client's stream,
+	// oldRequest is its latest message.
 	Response func(ctx context.Context, oldRequest, now proto.Message, old *dynamicpb.Message, derive func(handled ...string) error) error
 	// Requests makes any number of new requests from one old request. It takes the place of New.
 	// Responses makes the old response from theirs, which have the same order.
@@ -150,15 +151,15 @@ func (t *Table) route(d protoreflect.MethodDescriptor, m Method) (*route, error)
 	if m.Requests != nil {
 		return r, r.checkSeveral()
 	}
-	// A stream of requests has no single request to translate.
-	if d.IsStreamingClient() {
-		return nil, errors.New("its client streams, which cannot be translated: discontinue it, or serve it by hand")
+	// Which of the requests a response belongs to is known to the service only.
+	if d.IsStreamingClient() && d.IsStreamingServer() {
+		return nil, errors.New("both of its sides stream, which cannot be translated: discontinue it, or serve it by hand")
 	}
 	r.now = t.cfg.New.Methods().ByName(protoreflect.Name(m.New))
 	switch {
 	case r.now == nil:
 		return nil, fmt.Errorf("%s has no method %q: say what replaces it, or that it is discontinued", t.cfg.New.FullName(), m.New)
-	case r.now.IsStreamingClient() || r.now.IsStreamingServer() != d.IsStreamingServer():
+	case r.now.IsStreamingClient() != d.IsStreamingClient() || r.now.IsStreamingServer() != d.IsStreamingServer():
 		return nil, fmt.Errorf("%s streams differently", m.New)
 	}
 	var err error

@@ -56,7 +56,9 @@ func (r *Runner) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			return
 		}
 		if err == nil && !interrupted {
-			memory.Of(req.Context()).Settle(0) // a slow client needs no request body
+			if !imported(req.Context()) {
+				memory.Of(req.Context()).Settle(0) // a slow client needs no request body
+			}
 			kept.held.Set(0)
 			if out.full {
 				if !out.effect && !out.never { // a client must not repeat a write
@@ -66,6 +68,7 @@ func (r *Runner) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 				return
 			}
 			out.replay(w)
+			out.drop() // an import goes on with its next message
 			return
 		}
 		// The response of an interrupted run must not reach the client.

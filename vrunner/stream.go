@@ -113,7 +113,7 @@ func (r *Runner) endStream(req *request) {
 // flipStreams ends the streams of earlier epochs. The caller holds r.mu.
 func (r *Runner) flipStreams() {
 	for req, cancel := range r.streams {
-		if req.epoch != r.record.Epoch {
+		if req.epoch != r.record.Epoch && !req.lasting {
 			cancel(ErrFlipped)
 		}
 	}

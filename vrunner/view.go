@@ -44,6 +44,7 @@ type request struct {
 	moved   atomic.Bool // a switch has interrupted it
 	effect  atomic.Bool // it has written, or may have
 	lost    atomic.Bool // a subscription of the stream has lost changes
+	lasting bool        // an import, which no flip ends
 	// elsewhere is the region that owns what the request would write; nil: this one, as far as known.
 	elsewhere atomic.Pointer[string]
 }

@@ -112,19 +112,36 @@ func watchStack(version string, views map[string]*vrunner.View) vrunner.Stack {
 func watchServer(t *testing.T, w *world, databases map[string]vrunner.Database, p vrunner.WatchProcedure[text]) (*vrunner.Runner, map[string]*connect.Client[text, text]) {
 	t.Helper()
 	r := vrunner.New(consumer{w.store, &announced{}}, databases, watchStack, vrunner.Config{ID: "server"}, nil)
-	ctx, stop := context.WithCancel(context.Background())
-	stopped := make(chan struct{})
-	go func() { defer close(stopped); _ = r.Run(ctx) }() // ends with its context
-	t.Cleanup(func() { stop(); <-stopped })
 	p.Procedure = watchPath
 	mux := http.NewServeMux()
 	mux.Handle("/", r)
 	mux.Handle(vrunner.NewWatchHandler[text](r, p))
+	clients := map[string]*connect.Client[text, text]{}
+	for name, e := range endpoints(t, r, mux) {
+		clients[name] = connect.NewClient[text, text](e.client, e.url+watchPath, e.opts...)
+	}
+	return r, clients
+}
+
+// endpoint is a way to call a server.
+type endpoint struct {
+	client *http.Client
+	url    string
+	opts   []connect.ClientOption
+}
+
+// endpoints runs r and serves h until the test ends. It returns an endpoint for each protocol.
+func endpoints(t *testing.T, r *vrunner.Runner, h http.Handler) map[string]endpoint {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); _ = r.Run(ctx) }() // ends with its context
+	t.Cleanup(func() { stop(); <-stopped })
 	var both, only2 http.Protocols
 	both.SetHTTP1(true)
 	both.SetUnencryptedHTTP2(true)
 	only2.SetUnencryptedHTTP2(true)
-	srv := httptest.NewUnstartedServer(mux)
+	srv := httptest.NewUnstartedServer(h)
 	srv.Config.Protocols = &both
 	srv.Config.BaseContext = func(net.Listener) context.Context { return context.Background() }
 	srv.Start()
@@ -135,18 +152,14 @@ func watchServer(t *testing.T, w *world, databases map[string]vrunner.Database, 
 		srv.CloseClientConnections()
 		srv.Close()
 	})
-	clients := map[string]*connect.Client[text, text]{}
-	for name, c := range map[string]struct {
-		transport http.RoundTripper
-		opts      []connect.ClientOption
-	}{
-		"connect": {h1, nil}, "connect json": {h1, []connect.ClientOption{connect.WithProtoJSON()}}, "connect h2c": {h2, nil},
-		"grpc": {h2, []connect.ClientOption{connect.WithGRPC()}}, "grpc-web": {h1, []connect.ClientOption{connect.WithGRPCWeb()}},
-	} {
-		clients[name] = connect.NewClient[text, text](&http.Client{Transport: c.transport}, srv.URL+watchPath, c.opts...)
-	}
 	eventually(t, "ready", func() bool { return r.Ready() == nil })
-	return r, clients
+	return map[string]endpoint{
+		"connect":      {&http.Client{Transport: h1}, srv.URL, nil},
+		"connect json": {&http.Client{Transport: h1}, srv.URL, []connect.ClientOption{connect.WithProtoJSON()}},
+		"connect h2c":  {&http.Client{Transport: h2}, srv.URL, nil},
+		"grpc":         {&http.Client{Transport: h2}, srv.URL, []connect.ClientOption{connect.WithGRPC()}},
+		"grpc-web":     {&http.Client{Transport: h1}, srv.URL, []connect.ClientOption{connect.WithGRPCWeb()}},
+	}
 }
 
 // follower is a client's open watch.

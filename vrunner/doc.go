@@ -55,6 +55,15 @@
 // NewWatchHandler does this for a procedure that follows records, in front of the Runner. Its
 // clients keep one open stream over the flip and receive only the differences.
 //
+// NewImportHandler serves a client-streaming procedure whose messages are writes of their own. It runs
+// each message as a request through the Runner, so the stream goes on over flips and may be of any
+// length. Without it, the Runner keeps a client's stream and runs it as one write.
+//
+// # Observers
+//
+// Stack.Observers follow the records of one API version. They run as streams do: a flip ends a run, and
+// the next one is over the data that is active then.
+//
 // # Controllers
 //
 // Stack.Controllers are the background work of a version. They run while the version is active, and

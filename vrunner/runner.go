@@ -61,6 +61,8 @@ type Stack struct {
 	Stream func(*http.Request) bool
 	// Controllers are the version's background work.
 	Controllers []Controller
+	// Observers follow the records of any API version while this version is active.
+	Observers []Observation
 	// Fixtures are records that the version starts with: Kind, Key and Doc. The Runner creates them
 	// when the version becomes active for the first time, and once in the life of its namespace. A
 	// record that exists already stays as it is. A deleted one does not return. A later change of
@@ -195,10 +197,12 @@ func byAPIVersion(own string, views map[string]*View) map[string]*View {
 // Run follows the record of the deployment until ctx ends: it holds writes, acknowledges holds, and
 // swaps stacks. It also reads the changes for subscriptions, creates fixtures and runs controllers.
 // At its end it waits a limited time for the controllers to stop, and ends all streams. Run can be
-// called once. It returns an error at once if the controllers or fixtures of a stack are invalid.
+// called once. It returns an error at once if the controllers, observers or fixtures of a stack are
+// invalid.
 func (r *Runner) Run(ctx context.Context) error {
 	defer r.EndStreams()
-	if err := errors.Join(r.checkControllers(), r.checkFixtures()); err != nil {
+	observers, err := r.observations()
+	if err := errors.Join(r.checkControllers(), r.checkFixtures(), err); err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
@@ -210,6 +214,9 @@ func (r *Runner) Run(ctx context.Context) error {
 	g.Go(func() error { return r.acknowledge(ctx) })
 	g.Go(func() error { return r.seed(ctx) })
 	g.Go(func() error { return r.control(ctx) })
+	for key, leader := range observers {
+		g.Go(func() error { return r.observe(ctx, key, leader) })
+	}
 	return g.Wait()
 }
 

@@ -17,7 +17,8 @@
 //
 // NewHandler serves the standard methods of a service with its tables, and all other methods with
 // the service's own handler. MountWatches keeps the streams of watches open during a switch, when
-// another version of the service becomes active.
+// another version of the service becomes active. MountImports does so for streams of clients that send
+// resources. An Observer calls a function of the service with each change.
 //
 // # Guarantees
 //

@@ -142,6 +142,15 @@ func (f *flippable) flip(t *testing.T, d transform.Direction) {
 // serve runs a server over the deployment.
 func (f *flippable) serve(t *testing.T) api {
 	t.Helper()
+	srv := httptest.NewServer(f.handler(t))
+	t.Cleanup(srv.Close)
+	<-f.seen
+	return api{secretsv1connect.NewSecretServiceClient(srv.Client(), srv.URL), secretsv2connect.NewSecretServiceClient(srv.Client(), srv.URL)}
+}
+
+// handler is that of a server over the deployment.
+func (f *flippable) handler(t *testing.T) http.Handler {
+	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	databases := map[string]vrunner.Database{}
 	for version, db := range f.dbs {
@@ -160,10 +169,7 @@ func (f *flippable) serve(t *testing.T) api {
 	mux := http.NewServeMux()
 	mux.Handle("/", runner)
 	secrets.MountWatches(mux, runner)
-	srv := httptest.NewServer(mux)
-	t.Cleanup(srv.Close)
-	<-f.seen
-	return api{secretsv1connect.NewSecretServiceClient(srv.Client(), srv.URL), secretsv2connect.NewSecretServiceClient(srv.Client(), srv.URL)}
+	return mux
 }
 
 // TestRevisionsAcrossTheSwitches: a v1 client's compare-and-set goes on over the flip and the

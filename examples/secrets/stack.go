@@ -58,8 +58,10 @@ func SearchedV1() []string { return []string{"owner", "labels", "replaces"} }
 // SearchedV2 returns the searchable fields of v2.
 func SearchedV2() []string { return []string{"owner_team", "owner_person", "labels", "replaces"} }
 
-// MountWatches mounts the watches of both API versions in front of a runner. A client's stream
-// continues across a flip: the runner compares the new stack's records with those the client has.
+// MountWatches mounts the watches and imports of both API versions in front of a runner. A client's
+// watch continues across a flip: the runner compares the new stack's records with those the client has.
+// Each message of an import is a write of its own, whatever version is active then.
 func MountWatches(mux *http.ServeMux, r *vrunner.Runner, opts ...connect.HandlerOption) {
 	resource.MountWatches(mux, r, Services(), opts...)
+	resource.MountImports(mux, r, Services(), opts...)
 }

@@ -2,6 +2,7 @@ package secrets
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"dbcontroller.dev/apiversion/listing"
 	secretsv1 "dbcontroller.dev/gen/secrets/v1"
 	"dbcontroller.dev/gen/secrets/v1/secretsv1connect"
+	"dbcontroller.dev/record"
 	"dbcontroller.dev/resource"
 	"dbcontroller.dev/vrunner"
 )
@@ -72,4 +74,20 @@ func (n nativeV1) ListOwners(ctx context.Context, req *connect.Request[secretsv1
 		return nil
 	})
 	return apiversion.Respond(&secretsv1.ListOwnersResponse{Owners: slices.Sorted(maps.Keys(owners))}, err)
+}
+
+func (n nativeV1) ImportSecrets(ctx context.Context, in *connect.ClientStream[secretsv1.ImportSecretsRequest]) (*connect.Response[secretsv1.ImportSecretsResponse], error) {
+	res := &secretsv1.ImportSecretsResponse{}
+	for in.Receive() {
+		_, err := n.secrets.Create(ctx, in.Msg())
+		switch {
+		case err == nil:
+			res.Created++
+		case errors.Is(err, record.ErrExists):
+			res.Existing++
+		default:
+			return nil, apiversion.CodeError(err)
+		}
+	}
+	return apiversion.Respond(res, in.Err())
 }

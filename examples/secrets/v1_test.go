@@ -60,6 +60,7 @@ func TestV1(t *testing.T) {
 				"concurrent changes": v1Concurrent,
 				"unknown fields":     v1UnknownFields,
 				"tried again":        v1TriedAgain,
+				"import":             v1Import,
 				"watch":              v1Watch,
 				"watch some":         v1WatchSome,
 				"watch refused":      v1WatchRefused,

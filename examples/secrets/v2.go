@@ -2,6 +2,7 @@ package secrets
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 	"dbcontroller.dev/apiversion/listing"
 	secretsv2 "dbcontroller.dev/gen/secrets/v2"
 	"dbcontroller.dev/gen/secrets/v2/secretsv2connect"
+	"dbcontroller.dev/record"
 	"dbcontroller.dev/resource"
 	"dbcontroller.dev/vrunner"
 )
@@ -68,4 +70,20 @@ func (n nativeV2) RotateSecret(ctx context.Context, req *connect.Request[secrets
 		return nil
 	})
 	return apiversion.Respond(&secretsv2.RotateSecretResponse{Secret: s}, err)
+}
+
+func (n nativeV2) ImportSecrets(ctx context.Context, in *connect.ClientStream[secretsv2.ImportSecretsRequest]) (*connect.Response[secretsv2.ImportSecretsResponse], error) {
+	res := &secretsv2.ImportSecretsResponse{}
+	for in.Receive() {
+		_, err := n.secrets.Create(ctx, in.Msg())
+		switch {
+		case err == nil:
+			res.Created++
+		case errors.Is(err, record.ErrExists):
+			res.Existing++
+		default:
+			return nil, apiversion.CodeError(err)
+		}
+	}
+	return apiversion.Respond(res, in.Err())
 }

@@ -77,7 +77,7 @@ func (x WatchSecretsResponse_Event) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchSecretsResponse_Event.Descriptor instead.
 func (WatchSecretsResponse_Event) EnumDescriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{20, 0}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{22, 0}
 }
 
 type Secret struct {
@@ -300,6 +300,120 @@ func (x *CreateSecretResponse) GetSecret() *Secret {
 	return nil
 }
 
+type ImportSecretsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// projects/{project}
+	Parent        string  `protobuf:"bytes,1,opt,name=parent,proto3" json:"parent,omitempty"`
+	SecretId      string  `protobuf:"bytes,2,opt,name=secret_id,json=secretId,proto3" json:"secret_id,omitempty"`
+	Secret        *Secret `protobuf:"bytes,3,opt,name=secret,proto3" json:"secret,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportSecretsRequest) Reset() {
+	*x = ImportSecretsRequest{}
+	mi := &file_secrets_v1_secrets_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportSecretsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportSecretsRequest) ProtoMessage() {}
+
+func (x *ImportSecretsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_secrets_v1_secrets_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportSecretsRequest.ProtoReflect.Descriptor instead.
+func (*ImportSecretsRequest) Descriptor() ([]byte, []int) {
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ImportSecretsRequest) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *ImportSecretsRequest) GetSecretId() string {
+	if x != nil {
+		return x.SecretId
+	}
+	return ""
+}
+
+func (x *ImportSecretsRequest) GetSecret() *Secret {
+	if x != nil {
+		return x.Secret
+	}
+	return nil
+}
+
+type ImportSecretsResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Created int64                  `protobuf:"varint,1,opt,name=created,proto3" json:"created,omitempty"`
+	// Secrets that existed.
+	Existing      int64 `protobuf:"varint,2,opt,name=existing,proto3" json:"existing,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportSecretsResponse) Reset() {
+	*x = ImportSecretsResponse{}
+	mi := &file_secrets_v1_secrets_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportSecretsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportSecretsResponse) ProtoMessage() {}
+
+func (x *ImportSecretsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_secrets_v1_secrets_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportSecretsResponse.ProtoReflect.Descriptor instead.
+func (*ImportSecretsResponse) Descriptor() ([]byte, []int) {
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ImportSecretsResponse) GetCreated() int64 {
+	if x != nil {
+		return x.Created
+	}
+	return 0
+}
+
+func (x *ImportSecretsResponse) GetExisting() int64 {
+	if x != nil {
+		return x.Existing
+	}
+	return 0
+}
+
 type GetSecretRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -311,7 +425,7 @@ type GetSecretRequest struct {
 
 func (x *GetSecretRequest) Reset() {
 	*x = GetSecretRequest{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[3]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -323,7 +437,7 @@ func (x *GetSecretRequest) String() string {
 func (*GetSecretRequest) ProtoMessage() {}
 
 func (x *GetSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[3]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -336,7 +450,7 @@ func (x *GetSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSecretRequest.ProtoReflect.Descriptor instead.
 func (*GetSecretRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{3}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetSecretRequest) GetName() string {
@@ -362,7 +476,7 @@ type GetSecretResponse struct {
 
 func (x *GetSecretResponse) Reset() {
 	*x = GetSecretResponse{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[4]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -374,7 +488,7 @@ func (x *GetSecretResponse) String() string {
 func (*GetSecretResponse) ProtoMessage() {}
 
 func (x *GetSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[4]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -387,7 +501,7 @@ func (x *GetSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSecretResponse.ProtoReflect.Descriptor instead.
 func (*GetSecretResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{4}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetSecretResponse) GetSecret() *Secret {
@@ -411,7 +525,7 @@ type BatchGetSecretsRequest struct {
 
 func (x *BatchGetSecretsRequest) Reset() {
 	*x = BatchGetSecretsRequest{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[5]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -423,7 +537,7 @@ func (x *BatchGetSecretsRequest) String() string {
 func (*BatchGetSecretsRequest) ProtoMessage() {}
 
 func (x *BatchGetSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[5]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -436,7 +550,7 @@ func (x *BatchGetSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchGetSecretsRequest.ProtoReflect.Descriptor instead.
 func (*BatchGetSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{5}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *BatchGetSecretsRequest) GetParent() string {
@@ -470,7 +584,7 @@ type BatchGetSecretsResponse struct {
 
 func (x *BatchGetSecretsResponse) Reset() {
 	*x = BatchGetSecretsResponse{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[6]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -482,7 +596,7 @@ func (x *BatchGetSecretsResponse) String() string {
 func (*BatchGetSecretsResponse) ProtoMessage() {}
 
 func (x *BatchGetSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[6]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -495,7 +609,7 @@ func (x *BatchGetSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchGetSecretsResponse.ProtoReflect.Descriptor instead.
 func (*BatchGetSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{6}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *BatchGetSecretsResponse) GetSecrets() []*Secret {
@@ -527,7 +641,7 @@ type ListSecretsRequest struct {
 
 func (x *ListSecretsRequest) Reset() {
 	*x = ListSecretsRequest{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[7]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -539,7 +653,7 @@ func (x *ListSecretsRequest) String() string {
 func (*ListSecretsRequest) ProtoMessage() {}
 
 func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[7]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -552,7 +666,7 @@ func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsRequest.ProtoReflect.Descriptor instead.
 func (*ListSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{7}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListSecretsRequest) GetParent() string {
@@ -609,7 +723,7 @@ type ListSecretsResponse struct {
 
 func (x *ListSecretsResponse) Reset() {
 	*x = ListSecretsResponse{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[8]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -621,7 +735,7 @@ func (x *ListSecretsResponse) String() string {
 func (*ListSecretsResponse) ProtoMessage() {}
 
 func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[8]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -634,7 +748,7 @@ func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsResponse.ProtoReflect.Descriptor instead.
 func (*ListSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{8}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListSecretsResponse) GetSecrets() []*Secret {
@@ -674,7 +788,7 @@ type SearchSecretsRequest struct {
 
 func (x *SearchSecretsRequest) Reset() {
 	*x = SearchSecretsRequest{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[9]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -686,7 +800,7 @@ func (x *SearchSecretsRequest) String() string {
 func (*SearchSecretsRequest) ProtoMessage() {}
 
 func (x *SearchSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[9]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -699,7 +813,7 @@ func (x *SearchSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchSecretsRequest.ProtoReflect.Descriptor instead.
 func (*SearchSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{9}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SearchSecretsRequest) GetParent() string {
@@ -762,7 +876,7 @@ type SearchSecretsResponse struct {
 
 func (x *SearchSecretsResponse) Reset() {
 	*x = SearchSecretsResponse{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[10]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -774,7 +888,7 @@ func (x *SearchSecretsResponse) String() string {
 func (*SearchSecretsResponse) ProtoMessage() {}
 
 func (x *SearchSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[10]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -787,7 +901,7 @@ func (x *SearchSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchSecretsResponse.ProtoReflect.Descriptor instead.
 func (*SearchSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{10}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SearchSecretsResponse) GetSecrets() []*Secret {
@@ -817,7 +931,7 @@ type UpdateSecretRequest struct {
 
 func (x *UpdateSecretRequest) Reset() {
 	*x = UpdateSecretRequest{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[11]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -829,7 +943,7 @@ func (x *UpdateSecretRequest) String() string {
 func (*UpdateSecretRequest) ProtoMessage() {}
 
 func (x *UpdateSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[11]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -842,7 +956,7 @@ func (x *UpdateSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSecretRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSecretRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{11}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *UpdateSecretRequest) GetSecret() *Secret {
@@ -875,7 +989,7 @@ type UpdateSecretResponse struct {
 
 func (x *UpdateSecretResponse) Reset() {
 	*x = UpdateSecretResponse{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[12]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -887,7 +1001,7 @@ func (x *UpdateSecretResponse) String() string {
 func (*UpdateSecretResponse) ProtoMessage() {}
 
 func (x *UpdateSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[12]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -900,7 +1014,7 @@ func (x *UpdateSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSecretResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSecretResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{12}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *UpdateSecretResponse) GetSecret() *Secret {
@@ -919,7 +1033,7 @@ type DeleteSecretRequest struct {
 
 func (x *DeleteSecretRequest) Reset() {
 	*x = DeleteSecretRequest{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[13]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -931,7 +1045,7 @@ func (x *DeleteSecretRequest) String() string {
 func (*DeleteSecretRequest) ProtoMessage() {}
 
 func (x *DeleteSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[13]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -944,7 +1058,7 @@ func (x *DeleteSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSecretRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{13}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DeleteSecretRequest) GetName() string {
@@ -962,7 +1076,7 @@ type DeleteSecretResponse struct {
 
 func (x *DeleteSecretResponse) Reset() {
 	*x = DeleteSecretResponse{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[14]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -974,7 +1088,7 @@ func (x *DeleteSecretResponse) String() string {
 func (*DeleteSecretResponse) ProtoMessage() {}
 
 func (x *DeleteSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[14]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -987,7 +1101,7 @@ func (x *DeleteSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSecretResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{14}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{16}
 }
 
 type SetPayloadRequest struct {
@@ -1000,7 +1114,7 @@ type SetPayloadRequest struct {
 
 func (x *SetPayloadRequest) Reset() {
 	*x = SetPayloadRequest{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[15]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1012,7 +1126,7 @@ func (x *SetPayloadRequest) String() string {
 func (*SetPayloadRequest) ProtoMessage() {}
 
 func (x *SetPayloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[15]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1025,7 +1139,7 @@ func (x *SetPayloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPayloadRequest.ProtoReflect.Descriptor instead.
 func (*SetPayloadRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{15}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SetPayloadRequest) GetName() string {
@@ -1051,7 +1165,7 @@ type SetPayloadResponse struct {
 
 func (x *SetPayloadResponse) Reset() {
 	*x = SetPayloadResponse{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[16]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1063,7 +1177,7 @@ func (x *SetPayloadResponse) String() string {
 func (*SetPayloadResponse) ProtoMessage() {}
 
 func (x *SetPayloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[16]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1076,7 +1190,7 @@ func (x *SetPayloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPayloadResponse.ProtoReflect.Descriptor instead.
 func (*SetPayloadResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{16}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SetPayloadResponse) GetSecret() *Secret {
@@ -1096,7 +1210,7 @@ type ListOwnersRequest struct {
 
 func (x *ListOwnersRequest) Reset() {
 	*x = ListOwnersRequest{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[17]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1108,7 +1222,7 @@ func (x *ListOwnersRequest) String() string {
 func (*ListOwnersRequest) ProtoMessage() {}
 
 func (x *ListOwnersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[17]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1121,7 +1235,7 @@ func (x *ListOwnersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOwnersRequest.ProtoReflect.Descriptor instead.
 func (*ListOwnersRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{17}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListOwnersRequest) GetParent() string {
@@ -1140,7 +1254,7 @@ type ListOwnersResponse struct {
 
 func (x *ListOwnersResponse) Reset() {
 	*x = ListOwnersResponse{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[18]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1152,7 +1266,7 @@ func (x *ListOwnersResponse) String() string {
 func (*ListOwnersResponse) ProtoMessage() {}
 
 func (x *ListOwnersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[18]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1165,7 +1279,7 @@ func (x *ListOwnersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOwnersResponse.ProtoReflect.Descriptor instead.
 func (*ListOwnersResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{18}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListOwnersResponse) GetOwners() []string {
@@ -1189,7 +1303,7 @@ type WatchSecretsRequest struct {
 
 func (x *WatchSecretsRequest) Reset() {
 	*x = WatchSecretsRequest{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[19]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1201,7 +1315,7 @@ func (x *WatchSecretsRequest) String() string {
 func (*WatchSecretsRequest) ProtoMessage() {}
 
 func (x *WatchSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[19]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1214,7 +1328,7 @@ func (x *WatchSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSecretsRequest.ProtoReflect.Descriptor instead.
 func (*WatchSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{19}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WatchSecretsRequest) GetParent() string {
@@ -1249,7 +1363,7 @@ type WatchSecretsResponse struct {
 
 func (x *WatchSecretsResponse) Reset() {
 	*x = WatchSecretsResponse{}
-	mi := &file_secrets_v1_secrets_proto_msgTypes[20]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1261,7 +1375,7 @@ func (x *WatchSecretsResponse) String() string {
 func (*WatchSecretsResponse) ProtoMessage() {}
 
 func (x *WatchSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v1_secrets_proto_msgTypes[20]
+	mi := &file_secrets_v1_secrets_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1274,7 +1388,7 @@ func (x *WatchSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSecretsResponse.ProtoReflect.Descriptor instead.
 func (*WatchSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{20}
+	return file_secrets_v1_secrets_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *WatchSecretsResponse) GetEvent() WatchSecretsResponse_Event {
@@ -1324,7 +1438,14 @@ const file_secrets_v1_secrets_proto_rawDesc = "" +
 	"\tsecret_id\x18\x02 \x01(\tR\bsecretId\x12*\n" +
 	"\x06secret\x18\x03 \x01(\v2\x12.secrets.v1.SecretR\x06secret\"B\n" +
 	"\x14CreateSecretResponse\x12*\n" +
-	"\x06secret\x18\x01 \x01(\v2\x12.secrets.v1.SecretR\x06secret\"_\n" +
+	"\x06secret\x18\x01 \x01(\v2\x12.secrets.v1.SecretR\x06secret\"w\n" +
+	"\x14ImportSecretsRequest\x12\x16\n" +
+	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x1b\n" +
+	"\tsecret_id\x18\x02 \x01(\tR\bsecretId\x12*\n" +
+	"\x06secret\x18\x03 \x01(\v2\x12.secrets.v1.SecretR\x06secret\"M\n" +
+	"\x15ImportSecretsResponse\x12\x18\n" +
+	"\acreated\x18\x01 \x01(\x03R\acreated\x12\x1a\n" +
+	"\bexisting\x18\x02 \x01(\x03R\bexisting\"_\n" +
 	"\x10GetSecretRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
 	"\tread_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"?\n" +
@@ -1391,7 +1512,7 @@ const file_secrets_v1_secrets_proto_rawDesc = "" +
 	"\x11EVENT_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tEVENT_PUT\x10\x01\x12\x10\n" +
 	"\fEVENT_DELETE\x10\x02\x12\x13\n" +
-	"\x0fEVENT_CAUGHT_UP\x10\x032\xa1\n" +
+	"\x0fEVENT_CAUGHT_UP\x10\x032\xf9\n" +
 	"\n" +
 	"\rSecretService\x12\x8a\x01\n" +
 	"\fCreateSecret\x12\x1f.secrets.v1.CreateSecretRequest\x1a .secrets.v1.CreateSecretResponse\"7\x82\xd3\xe4\x93\x021:\x06secretb\x06secret\"\x1f/v1/{parent=projects/*}/secrets\x12|\n" +
@@ -1404,7 +1525,8 @@ const file_secrets_v1_secrets_proto_rawDesc = "" +
 	"\n" +
 	"SetPayload\x12\x1d.secrets.v1.SetPayloadRequest\x1a\x1e.secrets.v1.SetPayloadResponse\"=\x82\xd3\xe4\x93\x027:\x01*b\x06secret\"*/v1/{name=projects/*/secrets/*}:setPayload\x12v\n" +
 	"\n" +
-	"ListOwners\x12\x1d.secrets.v1.ListOwnersRequest\x1a\x1e.secrets.v1.ListOwnersResponse\")\x82\xd3\xe4\x93\x02 \x12\x1e/v1/{parent=projects/*}/owners\x90\x02\x01\x12X\n" +
+	"ListOwners\x12\x1d.secrets.v1.ListOwnersRequest\x1a\x1e.secrets.v1.ListOwnersResponse\")\x82\xd3\xe4\x93\x02 \x12\x1e/v1/{parent=projects/*}/owners\x90\x02\x01\x12V\n" +
+	"\rImportSecrets\x12 .secrets.v1.ImportSecretsRequest\x1a!.secrets.v1.ImportSecretsResponse(\x01\x12X\n" +
 	"\fWatchSecrets\x12\x1f.secrets.v1.WatchSecretsRequest\x1a .secrets.v1.WatchSecretsResponse\"\x03\x90\x02\x010\x01B+Z)dbcontroller.dev/gen/secrets/v1;secretsv1b\x06proto3"
 
 var (
@@ -1420,77 +1542,82 @@ func file_secrets_v1_secrets_proto_rawDescGZIP() []byte {
 }
 
 var file_secrets_v1_secrets_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_secrets_v1_secrets_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_secrets_v1_secrets_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_secrets_v1_secrets_proto_goTypes = []any{
 	(WatchSecretsResponse_Event)(0), // 0: secrets.v1.WatchSecretsResponse.Event
 	(*Secret)(nil),                  // 1: secrets.v1.Secret
 	(*CreateSecretRequest)(nil),     // 2: secrets.v1.CreateSecretRequest
 	(*CreateSecretResponse)(nil),    // 3: secrets.v1.CreateSecretResponse
-	(*GetSecretRequest)(nil),        // 4: secrets.v1.GetSecretRequest
-	(*GetSecretResponse)(nil),       // 5: secrets.v1.GetSecretResponse
-	(*BatchGetSecretsRequest)(nil),  // 6: secrets.v1.BatchGetSecretsRequest
-	(*BatchGetSecretsResponse)(nil), // 7: secrets.v1.BatchGetSecretsResponse
-	(*ListSecretsRequest)(nil),      // 8: secrets.v1.ListSecretsRequest
-	(*ListSecretsResponse)(nil),     // 9: secrets.v1.ListSecretsResponse
-	(*SearchSecretsRequest)(nil),    // 10: secrets.v1.SearchSecretsRequest
-	(*SearchSecretsResponse)(nil),   // 11: secrets.v1.SearchSecretsResponse
-	(*UpdateSecretRequest)(nil),     // 12: secrets.v1.UpdateSecretRequest
-	(*UpdateSecretResponse)(nil),    // 13: secrets.v1.UpdateSecretResponse
-	(*DeleteSecretRequest)(nil),     // 14: secrets.v1.DeleteSecretRequest
-	(*DeleteSecretResponse)(nil),    // 15: secrets.v1.DeleteSecretResponse
-	(*SetPayloadRequest)(nil),       // 16: secrets.v1.SetPayloadRequest
-	(*SetPayloadResponse)(nil),      // 17: secrets.v1.SetPayloadResponse
-	(*ListOwnersRequest)(nil),       // 18: secrets.v1.ListOwnersRequest
-	(*ListOwnersResponse)(nil),      // 19: secrets.v1.ListOwnersResponse
-	(*WatchSecretsRequest)(nil),     // 20: secrets.v1.WatchSecretsRequest
-	(*WatchSecretsResponse)(nil),    // 21: secrets.v1.WatchSecretsResponse
-	nil,                             // 22: secrets.v1.Secret.LabelsEntry
-	(*fieldmaskpb.FieldMask)(nil),   // 23: google.protobuf.FieldMask
+	(*ImportSecretsRequest)(nil),    // 4: secrets.v1.ImportSecretsRequest
+	(*ImportSecretsResponse)(nil),   // 5: secrets.v1.ImportSecretsResponse
+	(*GetSecretRequest)(nil),        // 6: secrets.v1.GetSecretRequest
+	(*GetSecretResponse)(nil),       // 7: secrets.v1.GetSecretResponse
+	(*BatchGetSecretsRequest)(nil),  // 8: secrets.v1.BatchGetSecretsRequest
+	(*BatchGetSecretsResponse)(nil), // 9: secrets.v1.BatchGetSecretsResponse
+	(*ListSecretsRequest)(nil),      // 10: secrets.v1.ListSecretsRequest
+	(*ListSecretsResponse)(nil),     // 11: secrets.v1.ListSecretsResponse
+	(*SearchSecretsRequest)(nil),    // 12: secrets.v1.SearchSecretsRequest
+	(*SearchSecretsResponse)(nil),   // 13: secrets.v1.SearchSecretsResponse
+	(*UpdateSecretRequest)(nil),     // 14: secrets.v1.UpdateSecretRequest
+	(*UpdateSecretResponse)(nil),    // 15: secrets.v1.UpdateSecretResponse
+	(*DeleteSecretRequest)(nil),     // 16: secrets.v1.DeleteSecretRequest
+	(*DeleteSecretResponse)(nil),    // 17: secrets.v1.DeleteSecretResponse
+	(*SetPayloadRequest)(nil),       // 18: secrets.v1.SetPayloadRequest
+	(*SetPayloadResponse)(nil),      // 19: secrets.v1.SetPayloadResponse
+	(*ListOwnersRequest)(nil),       // 20: secrets.v1.ListOwnersRequest
+	(*ListOwnersResponse)(nil),      // 21: secrets.v1.ListOwnersResponse
+	(*WatchSecretsRequest)(nil),     // 22: secrets.v1.WatchSecretsRequest
+	(*WatchSecretsResponse)(nil),    // 23: secrets.v1.WatchSecretsResponse
+	nil,                             // 24: secrets.v1.Secret.LabelsEntry
+	(*fieldmaskpb.FieldMask)(nil),   // 25: google.protobuf.FieldMask
 }
 var file_secrets_v1_secrets_proto_depIdxs = []int32{
-	22, // 0: secrets.v1.Secret.labels:type_name -> secrets.v1.Secret.LabelsEntry
+	24, // 0: secrets.v1.Secret.labels:type_name -> secrets.v1.Secret.LabelsEntry
 	1,  // 1: secrets.v1.CreateSecretRequest.secret:type_name -> secrets.v1.Secret
 	1,  // 2: secrets.v1.CreateSecretResponse.secret:type_name -> secrets.v1.Secret
-	23, // 3: secrets.v1.GetSecretRequest.read_mask:type_name -> google.protobuf.FieldMask
-	1,  // 4: secrets.v1.GetSecretResponse.secret:type_name -> secrets.v1.Secret
-	23, // 5: secrets.v1.BatchGetSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
-	1,  // 6: secrets.v1.BatchGetSecretsResponse.secrets:type_name -> secrets.v1.Secret
-	23, // 7: secrets.v1.ListSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
-	1,  // 8: secrets.v1.ListSecretsResponse.secrets:type_name -> secrets.v1.Secret
-	23, // 9: secrets.v1.SearchSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
-	1,  // 10: secrets.v1.SearchSecretsResponse.secrets:type_name -> secrets.v1.Secret
-	1,  // 11: secrets.v1.UpdateSecretRequest.secret:type_name -> secrets.v1.Secret
-	23, // 12: secrets.v1.UpdateSecretRequest.update_mask:type_name -> google.protobuf.FieldMask
-	1,  // 13: secrets.v1.UpdateSecretResponse.secret:type_name -> secrets.v1.Secret
-	1,  // 14: secrets.v1.SetPayloadResponse.secret:type_name -> secrets.v1.Secret
-	23, // 15: secrets.v1.WatchSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
-	0,  // 16: secrets.v1.WatchSecretsResponse.event:type_name -> secrets.v1.WatchSecretsResponse.Event
-	1,  // 17: secrets.v1.WatchSecretsResponse.secret:type_name -> secrets.v1.Secret
-	2,  // 18: secrets.v1.SecretService.CreateSecret:input_type -> secrets.v1.CreateSecretRequest
-	4,  // 19: secrets.v1.SecretService.GetSecret:input_type -> secrets.v1.GetSecretRequest
-	6,  // 20: secrets.v1.SecretService.BatchGetSecrets:input_type -> secrets.v1.BatchGetSecretsRequest
-	8,  // 21: secrets.v1.SecretService.ListSecrets:input_type -> secrets.v1.ListSecretsRequest
-	10, // 22: secrets.v1.SecretService.SearchSecrets:input_type -> secrets.v1.SearchSecretsRequest
-	12, // 23: secrets.v1.SecretService.UpdateSecret:input_type -> secrets.v1.UpdateSecretRequest
-	14, // 24: secrets.v1.SecretService.DeleteSecret:input_type -> secrets.v1.DeleteSecretRequest
-	16, // 25: secrets.v1.SecretService.SetPayload:input_type -> secrets.v1.SetPayloadRequest
-	18, // 26: secrets.v1.SecretService.ListOwners:input_type -> secrets.v1.ListOwnersRequest
-	20, // 27: secrets.v1.SecretService.WatchSecrets:input_type -> secrets.v1.WatchSecretsRequest
-	3,  // 28: secrets.v1.SecretService.CreateSecret:output_type -> secrets.v1.CreateSecretResponse
-	5,  // 29: secrets.v1.SecretService.GetSecret:output_type -> secrets.v1.GetSecretResponse
-	7,  // 30: secrets.v1.SecretService.BatchGetSecrets:output_type -> secrets.v1.BatchGetSecretsResponse
-	9,  // 31: secrets.v1.SecretService.ListSecrets:output_type -> secrets.v1.ListSecretsResponse
-	11, // 32: secrets.v1.SecretService.SearchSecrets:output_type -> secrets.v1.SearchSecretsResponse
-	13, // 33: secrets.v1.SecretService.UpdateSecret:output_type -> secrets.v1.UpdateSecretResponse
-	15, // 34: secrets.v1.SecretService.DeleteSecret:output_type -> secrets.v1.DeleteSecretResponse
-	17, // 35: secrets.v1.SecretService.SetPayload:output_type -> secrets.v1.SetPayloadResponse
-	19, // 36: secrets.v1.SecretService.ListOwners:output_type -> secrets.v1.ListOwnersResponse
-	21, // 37: secrets.v1.SecretService.WatchSecrets:output_type -> secrets.v1.WatchSecretsResponse
-	28, // [28:38] is the sub-list for method output_type
-	18, // [18:28] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	1,  // 3: secrets.v1.ImportSecretsRequest.secret:type_name -> secrets.v1.Secret
+	25, // 4: secrets.v1.GetSecretRequest.read_mask:type_name -> google.protobuf.FieldMask
+	1,  // 5: secrets.v1.GetSecretResponse.secret:type_name -> secrets.v1.Secret
+	25, // 6: secrets.v1.BatchGetSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	1,  // 7: secrets.v1.BatchGetSecretsResponse.secrets:type_name -> secrets.v1.Secret
+	25, // 8: secrets.v1.ListSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	1,  // 9: secrets.v1.ListSecretsResponse.secrets:type_name -> secrets.v1.Secret
+	25, // 10: secrets.v1.SearchSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	1,  // 11: secrets.v1.SearchSecretsResponse.secrets:type_name -> secrets.v1.Secret
+	1,  // 12: secrets.v1.UpdateSecretRequest.secret:type_name -> secrets.v1.Secret
+	25, // 13: secrets.v1.UpdateSecretRequest.update_mask:type_name -> google.protobuf.FieldMask
+	1,  // 14: secrets.v1.UpdateSecretResponse.secret:type_name -> secrets.v1.Secret
+	1,  // 15: secrets.v1.SetPayloadResponse.secret:type_name -> secrets.v1.Secret
+	25, // 16: secrets.v1.WatchSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	0,  // 17: secrets.v1.WatchSecretsResponse.event:type_name -> secrets.v1.WatchSecretsResponse.Event
+	1,  // 18: secrets.v1.WatchSecretsResponse.secret:type_name -> secrets.v1.Secret
+	2,  // 19: secrets.v1.SecretService.CreateSecret:input_type -> secrets.v1.CreateSecretRequest
+	6,  // 20: secrets.v1.SecretService.GetSecret:input_type -> secrets.v1.GetSecretRequest
+	8,  // 21: secrets.v1.SecretService.BatchGetSecrets:input_type -> secrets.v1.BatchGetSecretsRequest
+	10, // 22: secrets.v1.SecretService.ListSecrets:input_type -> secrets.v1.ListSecretsRequest
+	12, // 23: secrets.v1.SecretService.SearchSecrets:input_type -> secrets.v1.SearchSecretsRequest
+	14, // 24: secrets.v1.SecretService.UpdateSecret:input_type -> secrets.v1.UpdateSecretRequest
+	16, // 25: secrets.v1.SecretService.DeleteSecret:input_type -> secrets.v1.DeleteSecretRequest
+	18, // 26: secrets.v1.SecretService.SetPayload:input_type -> secrets.v1.SetPayloadRequest
+	20, // 27: secrets.v1.SecretService.ListOwners:input_type -> secrets.v1.ListOwnersRequest
+	4,  // 28: secrets.v1.SecretService.ImportSecrets:input_type -> secrets.v1.ImportSecretsRequest
+	22, // 29: secrets.v1.SecretService.WatchSecrets:input_type -> secrets.v1.WatchSecretsRequest
+	3,  // 30: secrets.v1.SecretService.CreateSecret:output_type -> secrets.v1.CreateSecretResponse
+	7,  // 31: secrets.v1.SecretService.GetSecret:output_type -> secrets.v1.GetSecretResponse
+	9,  // 32: secrets.v1.SecretService.BatchGetSecrets:output_type -> secrets.v1.BatchGetSecretsResponse
+	11, // 33: secrets.v1.SecretService.ListSecrets:output_type -> secrets.v1.ListSecretsResponse
+	13, // 34: secrets.v1.SecretService.SearchSecrets:output_type -> secrets.v1.SearchSecretsResponse
+	15, // 35: secrets.v1.SecretService.UpdateSecret:output_type -> secrets.v1.UpdateSecretResponse
+	17, // 36: secrets.v1.SecretService.DeleteSecret:output_type -> secrets.v1.DeleteSecretResponse
+	19, // 37: secrets.v1.SecretService.SetPayload:output_type -> secrets.v1.SetPayloadResponse
+	21, // 38: secrets.v1.SecretService.ListOwners:output_type -> secrets.v1.ListOwnersResponse
+	5,  // 39: secrets.v1.SecretService.ImportSecrets:output_type -> secrets.v1.ImportSecretsResponse
+	23, // 40: secrets.v1.SecretService.WatchSecrets:output_type -> secrets.v1.WatchSecretsResponse
+	30, // [30:41] is the sub-list for method output_type
+	19, // [19:30] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_secrets_v1_secrets_proto_init() }
@@ -1498,14 +1625,14 @@ func file_secrets_v1_secrets_proto_init() {
 	if File_secrets_v1_secrets_proto != nil {
 		return
 	}
-	file_secrets_v1_secrets_proto_msgTypes[11].OneofWrappers = []any{}
+	file_secrets_v1_secrets_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_secrets_v1_secrets_proto_rawDesc), len(file_secrets_v1_secrets_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   22,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -79,7 +79,7 @@ func (x WatchSecretsResponse_Event) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchSecretsResponse_Event.Descriptor instead.
 func (WatchSecretsResponse_Event) EnumDescriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{18, 0}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{20, 0}
 }
 
 type Secret struct {
@@ -319,6 +319,120 @@ func (x *CreateSecretResponse) GetSecret() *Secret {
 	return nil
 }
 
+type ImportSecretsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// projects/{project}/regions/{region}
+	Parent        string  `protobuf:"bytes,1,opt,name=parent,proto3" json:"parent,omitempty"`
+	SecretId      string  `protobuf:"bytes,2,opt,name=secret_id,json=secretId,proto3" json:"secret_id,omitempty"`
+	Secret        *Secret `protobuf:"bytes,3,opt,name=secret,proto3" json:"secret,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportSecretsRequest) Reset() {
+	*x = ImportSecretsRequest{}
+	mi := &file_secrets_v2_secrets_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportSecretsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportSecretsRequest) ProtoMessage() {}
+
+func (x *ImportSecretsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_secrets_v2_secrets_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportSecretsRequest.ProtoReflect.Descriptor instead.
+func (*ImportSecretsRequest) Descriptor() ([]byte, []int) {
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ImportSecretsRequest) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *ImportSecretsRequest) GetSecretId() string {
+	if x != nil {
+		return x.SecretId
+	}
+	return ""
+}
+
+func (x *ImportSecretsRequest) GetSecret() *Secret {
+	if x != nil {
+		return x.Secret
+	}
+	return nil
+}
+
+type ImportSecretsResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Created int64                  `protobuf:"varint,1,opt,name=created,proto3" json:"created,omitempty"`
+	// Secrets that existed.
+	Existing      int64 `protobuf:"varint,2,opt,name=existing,proto3" json:"existing,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportSecretsResponse) Reset() {
+	*x = ImportSecretsResponse{}
+	mi := &file_secrets_v2_secrets_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportSecretsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportSecretsResponse) ProtoMessage() {}
+
+func (x *ImportSecretsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_secrets_v2_secrets_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportSecretsResponse.ProtoReflect.Descriptor instead.
+func (*ImportSecretsResponse) Descriptor() ([]byte, []int) {
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ImportSecretsResponse) GetCreated() int64 {
+	if x != nil {
+		return x.Created
+	}
+	return 0
+}
+
+func (x *ImportSecretsResponse) GetExisting() int64 {
+	if x != nil {
+		return x.Existing
+	}
+	return 0
+}
+
 type GetSecretRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -330,7 +444,7 @@ type GetSecretRequest struct {
 
 func (x *GetSecretRequest) Reset() {
 	*x = GetSecretRequest{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[3]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -342,7 +456,7 @@ func (x *GetSecretRequest) String() string {
 func (*GetSecretRequest) ProtoMessage() {}
 
 func (x *GetSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[3]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -355,7 +469,7 @@ func (x *GetSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSecretRequest.ProtoReflect.Descriptor instead.
 func (*GetSecretRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{3}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetSecretRequest) GetName() string {
@@ -381,7 +495,7 @@ type GetSecretResponse struct {
 
 func (x *GetSecretResponse) Reset() {
 	*x = GetSecretResponse{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[4]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -393,7 +507,7 @@ func (x *GetSecretResponse) String() string {
 func (*GetSecretResponse) ProtoMessage() {}
 
 func (x *GetSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[4]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -406,7 +520,7 @@ func (x *GetSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSecretResponse.ProtoReflect.Descriptor instead.
 func (*GetSecretResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{4}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetSecretResponse) GetSecret() *Secret {
@@ -430,7 +544,7 @@ type BatchGetSecretsRequest struct {
 
 func (x *BatchGetSecretsRequest) Reset() {
 	*x = BatchGetSecretsRequest{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[5]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -442,7 +556,7 @@ func (x *BatchGetSecretsRequest) String() string {
 func (*BatchGetSecretsRequest) ProtoMessage() {}
 
 func (x *BatchGetSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[5]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -455,7 +569,7 @@ func (x *BatchGetSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchGetSecretsRequest.ProtoReflect.Descriptor instead.
 func (*BatchGetSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{5}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *BatchGetSecretsRequest) GetParent() string {
@@ -489,7 +603,7 @@ type BatchGetSecretsResponse struct {
 
 func (x *BatchGetSecretsResponse) Reset() {
 	*x = BatchGetSecretsResponse{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[6]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -501,7 +615,7 @@ func (x *BatchGetSecretsResponse) String() string {
 func (*BatchGetSecretsResponse) ProtoMessage() {}
 
 func (x *BatchGetSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[6]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -514,7 +628,7 @@ func (x *BatchGetSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchGetSecretsResponse.ProtoReflect.Descriptor instead.
 func (*BatchGetSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{6}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *BatchGetSecretsResponse) GetSecrets() []*Secret {
@@ -546,7 +660,7 @@ type ListSecretsRequest struct {
 
 func (x *ListSecretsRequest) Reset() {
 	*x = ListSecretsRequest{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[7]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -558,7 +672,7 @@ func (x *ListSecretsRequest) String() string {
 func (*ListSecretsRequest) ProtoMessage() {}
 
 func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[7]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -571,7 +685,7 @@ func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsRequest.ProtoReflect.Descriptor instead.
 func (*ListSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{7}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListSecretsRequest) GetParent() string {
@@ -628,7 +742,7 @@ type ListSecretsResponse struct {
 
 func (x *ListSecretsResponse) Reset() {
 	*x = ListSecretsResponse{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[8]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -640,7 +754,7 @@ func (x *ListSecretsResponse) String() string {
 func (*ListSecretsResponse) ProtoMessage() {}
 
 func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[8]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -653,7 +767,7 @@ func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsResponse.ProtoReflect.Descriptor instead.
 func (*ListSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{8}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListSecretsResponse) GetSecrets() []*Secret {
@@ -693,7 +807,7 @@ type SearchSecretsRequest struct {
 
 func (x *SearchSecretsRequest) Reset() {
 	*x = SearchSecretsRequest{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[9]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -705,7 +819,7 @@ func (x *SearchSecretsRequest) String() string {
 func (*SearchSecretsRequest) ProtoMessage() {}
 
 func (x *SearchSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[9]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -718,7 +832,7 @@ func (x *SearchSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchSecretsRequest.ProtoReflect.Descriptor instead.
 func (*SearchSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{9}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SearchSecretsRequest) GetParent() string {
@@ -781,7 +895,7 @@ type SearchSecretsResponse struct {
 
 func (x *SearchSecretsResponse) Reset() {
 	*x = SearchSecretsResponse{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[10]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -793,7 +907,7 @@ func (x *SearchSecretsResponse) String() string {
 func (*SearchSecretsResponse) ProtoMessage() {}
 
 func (x *SearchSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[10]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -806,7 +920,7 @@ func (x *SearchSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchSecretsResponse.ProtoReflect.Descriptor instead.
 func (*SearchSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{10}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SearchSecretsResponse) GetSecrets() []*Secret {
@@ -836,7 +950,7 @@ type UpdateSecretRequest struct {
 
 func (x *UpdateSecretRequest) Reset() {
 	*x = UpdateSecretRequest{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[11]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -848,7 +962,7 @@ func (x *UpdateSecretRequest) String() string {
 func (*UpdateSecretRequest) ProtoMessage() {}
 
 func (x *UpdateSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[11]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -861,7 +975,7 @@ func (x *UpdateSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSecretRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSecretRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{11}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *UpdateSecretRequest) GetSecret() *Secret {
@@ -894,7 +1008,7 @@ type UpdateSecretResponse struct {
 
 func (x *UpdateSecretResponse) Reset() {
 	*x = UpdateSecretResponse{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[12]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -906,7 +1020,7 @@ func (x *UpdateSecretResponse) String() string {
 func (*UpdateSecretResponse) ProtoMessage() {}
 
 func (x *UpdateSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[12]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -919,7 +1033,7 @@ func (x *UpdateSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSecretResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSecretResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{12}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *UpdateSecretResponse) GetSecret() *Secret {
@@ -938,7 +1052,7 @@ type DeleteSecretRequest struct {
 
 func (x *DeleteSecretRequest) Reset() {
 	*x = DeleteSecretRequest{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[13]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -950,7 +1064,7 @@ func (x *DeleteSecretRequest) String() string {
 func (*DeleteSecretRequest) ProtoMessage() {}
 
 func (x *DeleteSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[13]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -963,7 +1077,7 @@ func (x *DeleteSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSecretRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{13}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DeleteSecretRequest) GetName() string {
@@ -981,7 +1095,7 @@ type DeleteSecretResponse struct {
 
 func (x *DeleteSecretResponse) Reset() {
 	*x = DeleteSecretResponse{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[14]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -993,7 +1107,7 @@ func (x *DeleteSecretResponse) String() string {
 func (*DeleteSecretResponse) ProtoMessage() {}
 
 func (x *DeleteSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[14]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1006,7 +1120,7 @@ func (x *DeleteSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSecretResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{14}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{16}
 }
 
 type RotateSecretRequest struct {
@@ -1019,7 +1133,7 @@ type RotateSecretRequest struct {
 
 func (x *RotateSecretRequest) Reset() {
 	*x = RotateSecretRequest{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[15]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1031,7 +1145,7 @@ func (x *RotateSecretRequest) String() string {
 func (*RotateSecretRequest) ProtoMessage() {}
 
 func (x *RotateSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[15]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1044,7 +1158,7 @@ func (x *RotateSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateSecretRequest.ProtoReflect.Descriptor instead.
 func (*RotateSecretRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{15}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RotateSecretRequest) GetName() string {
@@ -1070,7 +1184,7 @@ type RotateSecretResponse struct {
 
 func (x *RotateSecretResponse) Reset() {
 	*x = RotateSecretResponse{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[16]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1082,7 +1196,7 @@ func (x *RotateSecretResponse) String() string {
 func (*RotateSecretResponse) ProtoMessage() {}
 
 func (x *RotateSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[16]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1095,7 +1209,7 @@ func (x *RotateSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateSecretResponse.ProtoReflect.Descriptor instead.
 func (*RotateSecretResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{16}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RotateSecretResponse) GetSecret() *Secret {
@@ -1119,7 +1233,7 @@ type WatchSecretsRequest struct {
 
 func (x *WatchSecretsRequest) Reset() {
 	*x = WatchSecretsRequest{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[17]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1131,7 +1245,7 @@ func (x *WatchSecretsRequest) String() string {
 func (*WatchSecretsRequest) ProtoMessage() {}
 
 func (x *WatchSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[17]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1144,7 +1258,7 @@ func (x *WatchSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSecretsRequest.ProtoReflect.Descriptor instead.
 func (*WatchSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{17}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WatchSecretsRequest) GetParent() string {
@@ -1179,7 +1293,7 @@ type WatchSecretsResponse struct {
 
 func (x *WatchSecretsResponse) Reset() {
 	*x = WatchSecretsResponse{}
-	mi := &file_secrets_v2_secrets_proto_msgTypes[18]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1191,7 +1305,7 @@ func (x *WatchSecretsResponse) String() string {
 func (*WatchSecretsResponse) ProtoMessage() {}
 
 func (x *WatchSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_secrets_v2_secrets_proto_msgTypes[18]
+	mi := &file_secrets_v2_secrets_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1204,7 +1318,7 @@ func (x *WatchSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSecretsResponse.ProtoReflect.Descriptor instead.
 func (*WatchSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{18}
+	return file_secrets_v2_secrets_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WatchSecretsResponse) GetEvent() WatchSecretsResponse_Event {
@@ -1258,7 +1372,14 @@ const file_secrets_v2_secrets_proto_rawDesc = "" +
 	"\tsecret_id\x18\x02 \x01(\tR\bsecretId\x12*\n" +
 	"\x06secret\x18\x03 \x01(\v2\x12.secrets.v2.SecretR\x06secret\"B\n" +
 	"\x14CreateSecretResponse\x12*\n" +
-	"\x06secret\x18\x01 \x01(\v2\x12.secrets.v2.SecretR\x06secret\"_\n" +
+	"\x06secret\x18\x01 \x01(\v2\x12.secrets.v2.SecretR\x06secret\"w\n" +
+	"\x14ImportSecretsRequest\x12\x16\n" +
+	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x1b\n" +
+	"\tsecret_id\x18\x02 \x01(\tR\bsecretId\x12*\n" +
+	"\x06secret\x18\x03 \x01(\v2\x12.secrets.v2.SecretR\x06secret\"M\n" +
+	"\x15ImportSecretsResponse\x12\x18\n" +
+	"\acreated\x18\x01 \x01(\x03R\acreated\x12\x1a\n" +
+	"\bexisting\x18\x02 \x01(\x03R\bexisting\"_\n" +
 	"\x10GetSecretRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
 	"\tread_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\breadMask\"?\n" +
@@ -1321,7 +1442,8 @@ const file_secrets_v2_secrets_proto_rawDesc = "" +
 	"\x11EVENT_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tEVENT_PUT\x10\x01\x12\x10\n" +
 	"\fEVENT_DELETE\x10\x02\x12\x13\n" +
-	"\x0fEVENT_CAUGHT_UP\x10\x032\xfe\t\n" +
+	"\x0fEVENT_CAUGHT_UP\x10\x032\xd6\n" +
+	"\n" +
 	"\rSecretService\x12\x94\x01\n" +
 	"\fCreateSecret\x12\x1f.secrets.v2.CreateSecretRequest\x1a .secrets.v2.CreateSecretResponse\"A\x82\xd3\xe4\x93\x02;:\x06secretb\x06secret\")/v2/{parent=projects/*/regions/*}/secrets\x12\x86\x01\n" +
 	"\tGetSecret\x12\x1c.secrets.v2.GetSecretRequest\x1a\x1d.secrets.v2.GetSecretResponse\"<\x82\xd3\xe4\x93\x023b\x06secret\x12)/v2/{name=projects/*/regions/*/secrets/*}\x90\x02\x01\x12\x99\x01\n" +
@@ -1330,7 +1452,8 @@ const file_secrets_v2_secrets_proto_rawDesc = "" +
 	"\rSearchSecrets\x12 .secrets.v2.SearchSecretsRequest\x1a!.secrets.v2.SearchSecretsResponse\";\x82\xd3\xe4\x93\x022\x120/v2/{parent=projects/*/regions/*}/secrets:search\x90\x02\x01\x12\x9b\x01\n" +
 	"\fUpdateSecret\x12\x1f.secrets.v2.UpdateSecretRequest\x1a .secrets.v2.UpdateSecretResponse\"H\x82\xd3\xe4\x93\x02B:\x06secretb\x06secret20/v2/{secret.name=projects/*/regions/*/secrets/*}\x12\x84\x01\n" +
 	"\fDeleteSecret\x12\x1f.secrets.v2.DeleteSecretRequest\x1a .secrets.v2.DeleteSecretResponse\"1\x82\xd3\xe4\x93\x02+*)/v2/{name=projects/*/regions/*/secrets/*}\x12\x96\x01\n" +
-	"\fRotateSecret\x12\x1f.secrets.v2.RotateSecretRequest\x1a .secrets.v2.RotateSecretResponse\"C\x82\xd3\xe4\x93\x02=:\x01*b\x06secret\"0/v2/{name=projects/*/regions/*/secrets/*}:rotate\x12X\n" +
+	"\fRotateSecret\x12\x1f.secrets.v2.RotateSecretRequest\x1a .secrets.v2.RotateSecretResponse\"C\x82\xd3\xe4\x93\x02=:\x01*b\x06secret\"0/v2/{name=projects/*/regions/*/secrets/*}:rotate\x12V\n" +
+	"\rImportSecrets\x12 .secrets.v2.ImportSecretsRequest\x1a!.secrets.v2.ImportSecretsResponse(\x01\x12X\n" +
 	"\fWatchSecrets\x12\x1f.secrets.v2.WatchSecretsRequest\x1a .secrets.v2.WatchSecretsResponse\"\x03\x90\x02\x010\x01B+Z)dbcontroller.dev/gen/secrets/v2;secretsv2b\x06proto3"
 
 var (
@@ -1346,75 +1469,80 @@ func file_secrets_v2_secrets_proto_rawDescGZIP() []byte {
 }
 
 var file_secrets_v2_secrets_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_secrets_v2_secrets_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_secrets_v2_secrets_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_secrets_v2_secrets_proto_goTypes = []any{
 	(WatchSecretsResponse_Event)(0), // 0: secrets.v2.WatchSecretsResponse.Event
 	(*Secret)(nil),                  // 1: secrets.v2.Secret
 	(*CreateSecretRequest)(nil),     // 2: secrets.v2.CreateSecretRequest
 	(*CreateSecretResponse)(nil),    // 3: secrets.v2.CreateSecretResponse
-	(*GetSecretRequest)(nil),        // 4: secrets.v2.GetSecretRequest
-	(*GetSecretResponse)(nil),       // 5: secrets.v2.GetSecretResponse
-	(*BatchGetSecretsRequest)(nil),  // 6: secrets.v2.BatchGetSecretsRequest
-	(*BatchGetSecretsResponse)(nil), // 7: secrets.v2.BatchGetSecretsResponse
-	(*ListSecretsRequest)(nil),      // 8: secrets.v2.ListSecretsRequest
-	(*ListSecretsResponse)(nil),     // 9: secrets.v2.ListSecretsResponse
-	(*SearchSecretsRequest)(nil),    // 10: secrets.v2.SearchSecretsRequest
-	(*SearchSecretsResponse)(nil),   // 11: secrets.v2.SearchSecretsResponse
-	(*UpdateSecretRequest)(nil),     // 12: secrets.v2.UpdateSecretRequest
-	(*UpdateSecretResponse)(nil),    // 13: secrets.v2.UpdateSecretResponse
-	(*DeleteSecretRequest)(nil),     // 14: secrets.v2.DeleteSecretRequest
-	(*DeleteSecretResponse)(nil),    // 15: secrets.v2.DeleteSecretResponse
-	(*RotateSecretRequest)(nil),     // 16: secrets.v2.RotateSecretRequest
-	(*RotateSecretResponse)(nil),    // 17: secrets.v2.RotateSecretResponse
-	(*WatchSecretsRequest)(nil),     // 18: secrets.v2.WatchSecretsRequest
-	(*WatchSecretsResponse)(nil),    // 19: secrets.v2.WatchSecretsResponse
-	nil,                             // 20: secrets.v2.Secret.LabelsEntry
-	(*timestamppb.Timestamp)(nil),   // 21: google.protobuf.Timestamp
-	(*fieldmaskpb.FieldMask)(nil),   // 22: google.protobuf.FieldMask
+	(*ImportSecretsRequest)(nil),    // 4: secrets.v2.ImportSecretsRequest
+	(*ImportSecretsResponse)(nil),   // 5: secrets.v2.ImportSecretsResponse
+	(*GetSecretRequest)(nil),        // 6: secrets.v2.GetSecretRequest
+	(*GetSecretResponse)(nil),       // 7: secrets.v2.GetSecretResponse
+	(*BatchGetSecretsRequest)(nil),  // 8: secrets.v2.BatchGetSecretsRequest
+	(*BatchGetSecretsResponse)(nil), // 9: secrets.v2.BatchGetSecretsResponse
+	(*ListSecretsRequest)(nil),      // 10: secrets.v2.ListSecretsRequest
+	(*ListSecretsResponse)(nil),     // 11: secrets.v2.ListSecretsResponse
+	(*SearchSecretsRequest)(nil),    // 12: secrets.v2.SearchSecretsRequest
+	(*SearchSecretsResponse)(nil),   // 13: secrets.v2.SearchSecretsResponse
+	(*UpdateSecretRequest)(nil),     // 14: secrets.v2.UpdateSecretRequest
+	(*UpdateSecretResponse)(nil),    // 15: secrets.v2.UpdateSecretResponse
+	(*DeleteSecretRequest)(nil),     // 16: secrets.v2.DeleteSecretRequest
+	(*DeleteSecretResponse)(nil),    // 17: secrets.v2.DeleteSecretResponse
+	(*RotateSecretRequest)(nil),     // 18: secrets.v2.RotateSecretRequest
+	(*RotateSecretResponse)(nil),    // 19: secrets.v2.RotateSecretResponse
+	(*WatchSecretsRequest)(nil),     // 20: secrets.v2.WatchSecretsRequest
+	(*WatchSecretsResponse)(nil),    // 21: secrets.v2.WatchSecretsResponse
+	nil,                             // 22: secrets.v2.Secret.LabelsEntry
+	(*timestamppb.Timestamp)(nil),   // 23: google.protobuf.Timestamp
+	(*fieldmaskpb.FieldMask)(nil),   // 24: google.protobuf.FieldMask
 }
 var file_secrets_v2_secrets_proto_depIdxs = []int32{
-	21, // 0: secrets.v2.Secret.expire_time:type_name -> google.protobuf.Timestamp
-	20, // 1: secrets.v2.Secret.labels:type_name -> secrets.v2.Secret.LabelsEntry
+	23, // 0: secrets.v2.Secret.expire_time:type_name -> google.protobuf.Timestamp
+	22, // 1: secrets.v2.Secret.labels:type_name -> secrets.v2.Secret.LabelsEntry
 	1,  // 2: secrets.v2.CreateSecretRequest.secret:type_name -> secrets.v2.Secret
 	1,  // 3: secrets.v2.CreateSecretResponse.secret:type_name -> secrets.v2.Secret
-	22, // 4: secrets.v2.GetSecretRequest.read_mask:type_name -> google.protobuf.FieldMask
-	1,  // 5: secrets.v2.GetSecretResponse.secret:type_name -> secrets.v2.Secret
-	22, // 6: secrets.v2.BatchGetSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
-	1,  // 7: secrets.v2.BatchGetSecretsResponse.secrets:type_name -> secrets.v2.Secret
-	22, // 8: secrets.v2.ListSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
-	1,  // 9: secrets.v2.ListSecretsResponse.secrets:type_name -> secrets.v2.Secret
-	22, // 10: secrets.v2.SearchSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
-	1,  // 11: secrets.v2.SearchSecretsResponse.secrets:type_name -> secrets.v2.Secret
-	1,  // 12: secrets.v2.UpdateSecretRequest.secret:type_name -> secrets.v2.Secret
-	22, // 13: secrets.v2.UpdateSecretRequest.update_mask:type_name -> google.protobuf.FieldMask
-	1,  // 14: secrets.v2.UpdateSecretResponse.secret:type_name -> secrets.v2.Secret
-	1,  // 15: secrets.v2.RotateSecretResponse.secret:type_name -> secrets.v2.Secret
-	22, // 16: secrets.v2.WatchSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
-	0,  // 17: secrets.v2.WatchSecretsResponse.event:type_name -> secrets.v2.WatchSecretsResponse.Event
-	1,  // 18: secrets.v2.WatchSecretsResponse.secret:type_name -> secrets.v2.Secret
-	2,  // 19: secrets.v2.SecretService.CreateSecret:input_type -> secrets.v2.CreateSecretRequest
-	4,  // 20: secrets.v2.SecretService.GetSecret:input_type -> secrets.v2.GetSecretRequest
-	6,  // 21: secrets.v2.SecretService.BatchGetSecrets:input_type -> secrets.v2.BatchGetSecretsRequest
-	8,  // 22: secrets.v2.SecretService.ListSecrets:input_type -> secrets.v2.ListSecretsRequest
-	10, // 23: secrets.v2.SecretService.SearchSecrets:input_type -> secrets.v2.SearchSecretsRequest
-	12, // 24: secrets.v2.SecretService.UpdateSecret:input_type -> secrets.v2.UpdateSecretRequest
-	14, // 25: secrets.v2.SecretService.DeleteSecret:input_type -> secrets.v2.DeleteSecretRequest
-	16, // 26: secrets.v2.SecretService.RotateSecret:input_type -> secrets.v2.RotateSecretRequest
-	18, // 27: secrets.v2.SecretService.WatchSecrets:input_type -> secrets.v2.WatchSecretsRequest
-	3,  // 28: secrets.v2.SecretService.CreateSecret:output_type -> secrets.v2.CreateSecretResponse
-	5,  // 29: secrets.v2.SecretService.GetSecret:output_type -> secrets.v2.GetSecretResponse
-	7,  // 30: secrets.v2.SecretService.BatchGetSecrets:output_type -> secrets.v2.BatchGetSecretsResponse
-	9,  // 31: secrets.v2.SecretService.ListSecrets:output_type -> secrets.v2.ListSecretsResponse
-	11, // 32: secrets.v2.SecretService.SearchSecrets:output_type -> secrets.v2.SearchSecretsResponse
-	13, // 33: secrets.v2.SecretService.UpdateSecret:output_type -> secrets.v2.UpdateSecretResponse
-	15, // 34: secrets.v2.SecretService.DeleteSecret:output_type -> secrets.v2.DeleteSecretResponse
-	17, // 35: secrets.v2.SecretService.RotateSecret:output_type -> secrets.v2.RotateSecretResponse
-	19, // 36: secrets.v2.SecretService.WatchSecrets:output_type -> secrets.v2.WatchSecretsResponse
-	28, // [28:37] is the sub-list for method output_type
-	19, // [19:28] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	1,  // 4: secrets.v2.ImportSecretsRequest.secret:type_name -> secrets.v2.Secret
+	24, // 5: secrets.v2.GetSecretRequest.read_mask:type_name -> google.protobuf.FieldMask
+	1,  // 6: secrets.v2.GetSecretResponse.secret:type_name -> secrets.v2.Secret
+	24, // 7: secrets.v2.BatchGetSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	1,  // 8: secrets.v2.BatchGetSecretsResponse.secrets:type_name -> secrets.v2.Secret
+	24, // 9: secrets.v2.ListSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	1,  // 10: secrets.v2.ListSecretsResponse.secrets:type_name -> secrets.v2.Secret
+	24, // 11: secrets.v2.SearchSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	1,  // 12: secrets.v2.SearchSecretsResponse.secrets:type_name -> secrets.v2.Secret
+	1,  // 13: secrets.v2.UpdateSecretRequest.secret:type_name -> secrets.v2.Secret
+	24, // 14: secrets.v2.UpdateSecretRequest.update_mask:type_name -> google.protobuf.FieldMask
+	1,  // 15: secrets.v2.UpdateSecretResponse.secret:type_name -> secrets.v2.Secret
+	1,  // 16: secrets.v2.RotateSecretResponse.secret:type_name -> secrets.v2.Secret
+	24, // 17: secrets.v2.WatchSecretsRequest.read_mask:type_name -> google.protobuf.FieldMask
+	0,  // 18: secrets.v2.WatchSecretsResponse.event:type_name -> secrets.v2.WatchSecretsResponse.Event
+	1,  // 19: secrets.v2.WatchSecretsResponse.secret:type_name -> secrets.v2.Secret
+	2,  // 20: secrets.v2.SecretService.CreateSecret:input_type -> secrets.v2.CreateSecretRequest
+	6,  // 21: secrets.v2.SecretService.GetSecret:input_type -> secrets.v2.GetSecretRequest
+	8,  // 22: secrets.v2.SecretService.BatchGetSecrets:input_type -> secrets.v2.BatchGetSecretsRequest
+	10, // 23: secrets.v2.SecretService.ListSecrets:input_type -> secrets.v2.ListSecretsRequest
+	12, // 24: secrets.v2.SecretService.SearchSecrets:input_type -> secrets.v2.SearchSecretsRequest
+	14, // 25: secrets.v2.SecretService.UpdateSecret:input_type -> secrets.v2.UpdateSecretRequest
+	16, // 26: secrets.v2.SecretService.DeleteSecret:input_type -> secrets.v2.DeleteSecretRequest
+	18, // 27: secrets.v2.SecretService.RotateSecret:input_type -> secrets.v2.RotateSecretRequest
+	4,  // 28: secrets.v2.SecretService.ImportSecrets:input_type -> secrets.v2.ImportSecretsRequest
+	20, // 29: secrets.v2.SecretService.WatchSecrets:input_type -> secrets.v2.WatchSecretsRequest
+	3,  // 30: secrets.v2.SecretService.CreateSecret:output_type -> secrets.v2.CreateSecretResponse
+	7,  // 31: secrets.v2.SecretService.GetSecret:output_type -> secrets.v2.GetSecretResponse
+	9,  // 32: secrets.v2.SecretService.BatchGetSecrets:output_type -> secrets.v2.BatchGetSecretsResponse
+	11, // 33: secrets.v2.SecretService.ListSecrets:output_type -> secrets.v2.ListSecretsResponse
+	13, // 34: secrets.v2.SecretService.SearchSecrets:output_type -> secrets.v2.SearchSecretsResponse
+	15, // 35: secrets.v2.SecretService.UpdateSecret:output_type -> secrets.v2.UpdateSecretResponse
+	17, // 36: secrets.v2.SecretService.DeleteSecret:output_type -> secrets.v2.DeleteSecretResponse
+	19, // 37: secrets.v2.SecretService.RotateSecret:output_type -> secrets.v2.RotateSecretResponse
+	5,  // 38: secrets.v2.SecretService.ImportSecrets:output_type -> secrets.v2.ImportSecretsResponse
+	21, // 39: secrets.v2.SecretService.WatchSecrets:output_type -> secrets.v2.WatchSecretsResponse
+	30, // [30:40] is the sub-list for method output_type
+	20, // [20:30] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_secrets_v2_secrets_proto_init() }
@@ -1422,14 +1550,14 @@ func file_secrets_v2_secrets_proto_init() {
 	if File_secrets_v2_secrets_proto != nil {
 		return
 	}
-	file_secrets_v2_secrets_proto_msgTypes[11].OneofWrappers = []any{}
+	file_secrets_v2_secrets_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_secrets_v2_secrets_proto_rawDesc), len(file_secrets_v2_secrets_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   20,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

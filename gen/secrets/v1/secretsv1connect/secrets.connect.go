@@ -61,6 +61,9 @@ const (
 	// SecretServiceListOwnersProcedure is the fully-qualified name of the SecretService's ListOwners
 	// RPC.
 	SecretServiceListOwnersProcedure = "/secrets.v1.SecretService/ListOwners"
+	// SecretServiceImportSecretsProcedure is the fully-qualified name of the SecretService's
+	// ImportSecrets RPC.
+	SecretServiceImportSecretsProcedure = "/secrets.v1.SecretService/ImportSecrets"
 	// SecretServiceWatchSecretsProcedure is the fully-qualified name of the SecretService's
 	// WatchSecrets RPC.
 	SecretServiceWatchSecretsProcedure = "/secrets.v1.SecretService/WatchSecrets"
@@ -84,6 +87,9 @@ type SecretServiceClient interface {
 	SetPayload(context.Context, *connect.Request[v1.SetPayloadRequest]) (*connect.Response[v1.SetPayloadResponse], error)
 	// ListOwners lists the owners of a project's secrets. v2 has no such method.
 	ListOwners(context.Context, *connect.Request[v1.ListOwnersRequest]) (*connect.Response[v1.ListOwnersResponse], error)
+	// ImportSecrets creates the secrets of a stream, each by itself. One that exists stays as it is, so a
+	// client may send a stream again after an error.
+	ImportSecrets(context.Context) *connect.ClientStreamForClient[v1.ImportSecretsRequest, v1.ImportSecretsResponse]
 	// WatchSecrets sends all secrets asked for, then LEVEL, then what changes, until the
 	// client ends it. A secret may be sent again as it was; intermediate states may be left
 	// out, the latest never.
@@ -160,6 +166,12 @@ func NewSecretServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		importSecrets: connect.NewClient[v1.ImportSecretsRequest, v1.ImportSecretsResponse](
+			httpClient,
+			baseURL+SecretServiceImportSecretsProcedure,
+			connect.WithSchema(secretServiceMethods.ByName("ImportSecrets")),
+			connect.WithClientOptions(opts...),
+		),
 		watchSecrets: connect.NewClient[v1.WatchSecretsRequest, v1.WatchSecretsResponse](
 			httpClient,
 			baseURL+SecretServiceWatchSecretsProcedure,
@@ -181,6 +193,7 @@ type secretServiceClient struct {
 	deleteSecret    *connect.Client[v1.DeleteSecretRequest, v1.DeleteSecretResponse]
 	setPayload      *connect.Client[v1.SetPayloadRequest, v1.SetPayloadResponse]
 	listOwners      *connect.Client[v1.ListOwnersRequest, v1.ListOwnersResponse]
+	importSecrets   *connect.Client[v1.ImportSecretsRequest, v1.ImportSecretsResponse]
 	watchSecrets    *connect.Client[v1.WatchSecretsRequest, v1.WatchSecretsResponse]
 }
 
@@ -229,6 +242,11 @@ func (c *secretServiceClient) ListOwners(ctx context.Context, req *connect.Reque
 	return c.listOwners.CallUnary(ctx, req)
 }
 
+// ImportSecrets calls secrets.v1.SecretService.ImportSecrets.
+func (c *secretServiceClient) ImportSecrets(ctx context.Context) *connect.ClientStreamForClient[v1.ImportSecretsRequest, v1.ImportSecretsResponse] {
+	return c.importSecrets.CallClientStream(ctx)
+}
+
 // WatchSecrets calls secrets.v1.SecretService.WatchSecrets.
 func (c *secretServiceClient) WatchSecrets(ctx context.Context, req *connect.Request[v1.WatchSecretsRequest]) (*connect.ServerStreamForClient[v1.WatchSecretsResponse], error) {
 	return c.watchSecrets.CallServerStream(ctx, req)
@@ -252,6 +270,9 @@ type SecretServiceHandler interface {
 	SetPayload(context.Context, *connect.Request[v1.SetPayloadRequest]) (*connect.Response[v1.SetPayloadResponse], error)
 	// ListOwners lists the owners of a project's secrets. v2 has no such method.
 	ListOwners(context.Context, *connect.Request[v1.ListOwnersRequest]) (*connect.Response[v1.ListOwnersResponse], error)
+	// ImportSecrets creates the secrets of a stream, each by itself. One that exists stays as it is, so a
+	// client may send a stream again after an error.
+	ImportSecrets(context.Context, *connect.ClientStream[v1.ImportSecretsRequest]) (*connect.Response[v1.ImportSecretsResponse], error)
 	// WatchSecrets sends all secrets asked for, then LEVEL, then what changes, until the
 	// client ends it. A secret may be sent again as it was; intermediate states may be left
 	// out, the latest never.
@@ -324,6 +345,12 @@ func NewSecretServiceHandler(svc SecretServiceHandler, opts ...connect.HandlerOp
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	secretServiceImportSecretsHandler := connect.NewClientStreamHandler(
+		SecretServiceImportSecretsProcedure,
+		svc.ImportSecrets,
+		connect.WithSchema(secretServiceMethods.ByName("ImportSecrets")),
+		connect.WithHandlerOptions(opts...),
+	)
 	secretServiceWatchSecretsHandler := connect.NewServerStreamHandler(
 		SecretServiceWatchSecretsProcedure,
 		svc.WatchSecrets,
@@ -351,6 +378,8 @@ func NewSecretServiceHandler(svc SecretServiceHandler, opts ...connect.HandlerOp
 			secretServiceSetPayloadHandler.ServeHTTP(w, r)
 		case SecretServiceListOwnersProcedure:
 			secretServiceListOwnersHandler.ServeHTTP(w, r)
+		case SecretServiceImportSecretsProcedure:
+			secretServiceImportSecretsHandler.ServeHTTP(w, r)
 		case SecretServiceWatchSecretsProcedure:
 			secretServiceWatchSecretsHandler.ServeHTTP(w, r)
 		default:
@@ -396,6 +425,10 @@ func (UnimplementedSecretServiceHandler) SetPayload(context.Context, *connect.Re
 
 func (UnimplementedSecretServiceHandler) ListOwners(context.Context, *connect.Request[v1.ListOwnersRequest]) (*connect.Response[v1.ListOwnersResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("secrets.v1.SecretService.ListOwners is not implemented"))
+}
+
+func (UnimplementedSecretServiceHandler) ImportSecrets(context.Context, *connect.ClientStream[v1.ImportSecretsRequest]) (*connect.Response[v1.ImportSecretsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("secrets.v1.SecretService.ImportSecrets is not implemented"))
 }
 
 func (UnimplementedSecretServiceHandler) WatchSecrets(context.Context, *connect.Request[v1.WatchSecretsRequest], *connect.ServerStream[v1.WatchSecretsResponse]) error {

@@ -59,6 +59,9 @@ const (
 	// SecretServiceRotateSecretProcedure is the fully-qualified name of the SecretService's
 	// RotateSecret RPC.
 	SecretServiceRotateSecretProcedure = "/secrets.v2.SecretService/RotateSecret"
+	// SecretServiceImportSecretsProcedure is the fully-qualified name of the SecretService's
+	// ImportSecrets RPC.
+	SecretServiceImportSecretsProcedure = "/secrets.v2.SecretService/ImportSecrets"
 	// SecretServiceWatchSecretsProcedure is the fully-qualified name of the SecretService's
 	// WatchSecrets RPC.
 	SecretServiceWatchSecretsProcedure = "/secrets.v2.SecretService/WatchSecrets"
@@ -80,6 +83,9 @@ type SecretServiceClient interface {
 	DeleteSecret(context.Context, *connect.Request[v2.DeleteSecretRequest]) (*connect.Response[v2.DeleteSecretResponse], error)
 	// RotateSecret replaces the payload. v1 calls it SetPayload.
 	RotateSecret(context.Context, *connect.Request[v2.RotateSecretRequest]) (*connect.Response[v2.RotateSecretResponse], error)
+	// ImportSecrets creates the secrets of a stream, each by itself. One that exists stays as it is, so a
+	// client may send a stream again after an error.
+	ImportSecrets(context.Context) *connect.ClientStreamForClient[v2.ImportSecretsRequest, v2.ImportSecretsResponse]
 	// WatchSecrets sends all secrets asked for, then LEVEL, then what changes, until the
 	// client ends it. A secret may be sent again as it was; intermediate states may be left
 	// out, the latest never.
@@ -149,6 +155,12 @@ func NewSecretServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(secretServiceMethods.ByName("RotateSecret")),
 			connect.WithClientOptions(opts...),
 		),
+		importSecrets: connect.NewClient[v2.ImportSecretsRequest, v2.ImportSecretsResponse](
+			httpClient,
+			baseURL+SecretServiceImportSecretsProcedure,
+			connect.WithSchema(secretServiceMethods.ByName("ImportSecrets")),
+			connect.WithClientOptions(opts...),
+		),
 		watchSecrets: connect.NewClient[v2.WatchSecretsRequest, v2.WatchSecretsResponse](
 			httpClient,
 			baseURL+SecretServiceWatchSecretsProcedure,
@@ -169,6 +181,7 @@ type secretServiceClient struct {
 	updateSecret    *connect.Client[v2.UpdateSecretRequest, v2.UpdateSecretResponse]
 	deleteSecret    *connect.Client[v2.DeleteSecretRequest, v2.DeleteSecretResponse]
 	rotateSecret    *connect.Client[v2.RotateSecretRequest, v2.RotateSecretResponse]
+	importSecrets   *connect.Client[v2.ImportSecretsRequest, v2.ImportSecretsResponse]
 	watchSecrets    *connect.Client[v2.WatchSecretsRequest, v2.WatchSecretsResponse]
 }
 
@@ -212,6 +225,11 @@ func (c *secretServiceClient) RotateSecret(ctx context.Context, req *connect.Req
 	return c.rotateSecret.CallUnary(ctx, req)
 }
 
+// ImportSecrets calls secrets.v2.SecretService.ImportSecrets.
+func (c *secretServiceClient) ImportSecrets(ctx context.Context) *connect.ClientStreamForClient[v2.ImportSecretsRequest, v2.ImportSecretsResponse] {
+	return c.importSecrets.CallClientStream(ctx)
+}
+
 // WatchSecrets calls secrets.v2.SecretService.WatchSecrets.
 func (c *secretServiceClient) WatchSecrets(ctx context.Context, req *connect.Request[v2.WatchSecretsRequest]) (*connect.ServerStreamForClient[v2.WatchSecretsResponse], error) {
 	return c.watchSecrets.CallServerStream(ctx, req)
@@ -233,6 +251,9 @@ type SecretServiceHandler interface {
 	DeleteSecret(context.Context, *connect.Request[v2.DeleteSecretRequest]) (*connect.Response[v2.DeleteSecretResponse], error)
 	// RotateSecret replaces the payload. v1 calls it SetPayload.
 	RotateSecret(context.Context, *connect.Request[v2.RotateSecretRequest]) (*connect.Response[v2.RotateSecretResponse], error)
+	// ImportSecrets creates the secrets of a stream, each by itself. One that exists stays as it is, so a
+	// client may send a stream again after an error.
+	ImportSecrets(context.Context, *connect.ClientStream[v2.ImportSecretsRequest]) (*connect.Response[v2.ImportSecretsResponse], error)
 	// WatchSecrets sends all secrets asked for, then LEVEL, then what changes, until the
 	// client ends it. A secret may be sent again as it was; intermediate states may be left
 	// out, the latest never.
@@ -298,6 +319,12 @@ func NewSecretServiceHandler(svc SecretServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(secretServiceMethods.ByName("RotateSecret")),
 		connect.WithHandlerOptions(opts...),
 	)
+	secretServiceImportSecretsHandler := connect.NewClientStreamHandler(
+		SecretServiceImportSecretsProcedure,
+		svc.ImportSecrets,
+		connect.WithSchema(secretServiceMethods.ByName("ImportSecrets")),
+		connect.WithHandlerOptions(opts...),
+	)
 	secretServiceWatchSecretsHandler := connect.NewServerStreamHandler(
 		SecretServiceWatchSecretsProcedure,
 		svc.WatchSecrets,
@@ -323,6 +350,8 @@ func NewSecretServiceHandler(svc SecretServiceHandler, opts ...connect.HandlerOp
 			secretServiceDeleteSecretHandler.ServeHTTP(w, r)
 		case SecretServiceRotateSecretProcedure:
 			secretServiceRotateSecretHandler.ServeHTTP(w, r)
+		case SecretServiceImportSecretsProcedure:
+			secretServiceImportSecretsHandler.ServeHTTP(w, r)
 		case SecretServiceWatchSecretsProcedure:
 			secretServiceWatchSecretsHandler.ServeHTTP(w, r)
 		default:
@@ -364,6 +393,10 @@ func (UnimplementedSecretServiceHandler) DeleteSecret(context.Context, *connect.
 
 func (UnimplementedSecretServiceHandler) RotateSecret(context.Context, *connect.Request[v2.RotateSecretRequest]) (*connect.Response[v2.RotateSecretResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("secrets.v2.SecretService.RotateSecret is not implemented"))
+}
+
+func (UnimplementedSecretServiceHandler) ImportSecrets(context.Context, *connect.ClientStream[v2.ImportSecretsRequest]) (*connect.Response[v2.ImportSecretsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("secrets.v2.SecretService.ImportSecrets is not implemented"))
 }
 
 func (UnimplementedSecretServiceHandler) WatchSecrets(context.Context, *connect.Request[v2.WatchSecretsRequest], *connect.ServerStream[v2.WatchSecretsResponse]) error {

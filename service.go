@@ -30,8 +30,8 @@ type Service struct {
 	// Versions, from the oldest to the newest. The configuration assigns a database to a version by
 	// the same name (apiVersion).
 	Versions []Version
-	// Watches mounts the streams that continue across a flip. Nil: resource.MountWatches finds them
-	// in the APIs that follow the standard form.
+	// Watches mounts the streams that continue across a flip. Nil: resource.MountWatches and
+	// resource.MountImports find them in the APIs that follow the standard form.
 	Watches Watches
 	// Stacks replaces the handlers that the server composes from Versions. Nil: the server composes
 	// them.
@@ -101,6 +101,10 @@ type Version struct {
 	// Controllers returns the version's background work, which runs while the version is active.
 	// Nil: none.
 	Controllers func(data Store) []vrunner.Controller
+	// Observers follow the version's records while any version is active that serves this one
+	// (resource.Observer). While a newer version is active, they see its data in this version's form.
+	// While the previous one is active, they see what sync has copied so far.
+	Observers []vrunner.Observer
 	// Fixtures are initial records. The server writes them once in the version's life.
 	Fixtures []record.Record
 }
@@ -128,8 +132,9 @@ type Transformers []transform.Spec
 // requests are translated (package apiversion).
 type Stacks func(version string, stores map[string]Store, opts ...connect.HandlerOption) http.Handler
 
-// Watches mounts the watches of all versions in front of the runner, so that a client's stream
-// continues across a flip (vrunner.NewWatchHandler). It passes opts to each watch.
+// Watches mounts the watches and imports of all versions in front of the runner, so that a client's
+// stream continues across a flip (vrunner.NewWatchHandler, vrunner.NewImportHandler). It passes opts to
+// each.
 type Watches func(mux *http.ServeMux, r *vrunner.Runner, opts ...connect.HandlerOption)
 
 // check returns an error if no server can be built from the service.
@@ -178,7 +183,8 @@ func (s Service) check() error {
 	}
 	// before panics if an adapter cannot be built, so each one is built here once.
 	for i, v := range s.Versions {
-		if s.Stacks == nil && i > 0 && v.Before == nil && !v.Discontinued {
+		shown := i > 0 && (s.Stacks == nil || s.observed(i-1))
+		if shown && v.Before == nil && !v.Discontinued {
 			if _, err := s.adapter(i, nil); err != nil {
 				return fmt.Errorf("dbcontroller.Service: %s cannot be served over data of %s: %w", s.Versions[i-1].Name, v.Name, err)
 			}

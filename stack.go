@@ -25,6 +25,7 @@ func (s Service) Server() serverapp.Service {
 	if out.Watches == nil {
 		out.Watches = func(mux *http.ServeMux, r *vrunner.Runner, opts ...connect.HandlerOption) {
 			resource.MountWatches(mux, r, s.apis(), opts...)
+			resource.MountImports(mux, r, s.apis(), opts...)
 		}
 	}
 	// The server reads lists by these fields only. The controller builds their indexes.
@@ -99,6 +100,37 @@ func (s Service) stack(active string, views map[string]*vrunner.View, here serve
 			if v.Controllers != nil {
 				out.Controllers = v.Controllers(v.alone(stores[active], here)) // owned records only: copies are not theirs
 			}
+		}
+	}
+	out.Observers = s.observations(active, stores)
+	return out
+}
+
+// observed reports whether an observer needs the data of version i, or of one before it.
+func (s Service) observed(i int) bool {
+	return slices.ContainsFunc(s.Versions[:i+1], func(v Version) bool { return len(v.Observers) > 0 })
+}
+
+// observations returns the observers of all versions that are served while a version is active, each
+// with the data that its version's handlers have.
+func (s Service) observations(active string, stores map[string]Store) (out []vrunner.Observation) {
+	add := func(v Version, data Store) {
+		for _, o := range v.Observers {
+			out = append(out, vrunner.Observation{Observer: o, Version: v.Name, Data: data})
+		}
+	}
+	for i, v := range s.Versions {
+		if v.Name != active {
+			continue
+		}
+		data := stores[active]
+		add(v, data)
+		for at := i; at > 0 && !s.Versions[at].Discontinued && s.observed(at-1); at-- {
+			data = s.before(at, data)
+			add(s.Versions[at-1], data)
+		}
+		if i+1 < len(s.Versions) && stores[s.Versions[i+1].Name] != nil {
+			add(s.Versions[i+1], stores[s.Versions[i+1].Name])
 		}
 	}
 	return out

@@ -71,3 +71,29 @@ func TestObserver(t *testing.T) {
 		t.Errorf("saw also %s", <-changes)
 	}
 }
+
+// TestObserverOfADiscontinuedVersion: an observer rests while its version is not served, and then sees
+// what differs.
+func TestObserverOfADiscontinuedVersion(t *testing.T) {
+	t.Parallel()
+	changes := make(chan string, 100)
+	service := observed(func(name, before, after string) { changes <- fmt.Sprintf("%s: %q to %q", name, before, after) })
+	service.Versions[1].Discontinued = true
+	server := dbcontrollertest.Start(t, service)
+	now := tasksv2connect.NewTaskServiceClient(server.Client(), server.URL)
+	server.Switch("v2")
+	for _, id := range []string{"a", "b"} {
+		if _, err := now.CreateTask(t.Context(), connect.NewRequest(&tasksv2.CreateTaskRequest{Parent: "projects/p", TaskId: id, Task: &tasksv2.Task{Summary: id}})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(changes) > 0 {
+		t.Errorf("saw %s", <-changes)
+	}
+	server.Switch("v1")
+	for _, id := range []string{"a", "b"} {
+		if got, want := <-changes, fmt.Sprintf(`projects/p/tasks/%s: "" to "%s"`, id, id); got != want {
+			t.Errorf("saw %s, want %s", got, want)
+		}
+	}
+}

@@ -114,6 +114,12 @@ var reasons = map[refusal.Reason]struct {
 		})
 		return refusing{handler: r}
 	}},
+	// It ends streams only: TestImportEnds has a server that gives it.
+	refusal.PartlyDone: {connect.CodeAborted, false, "", func(context.Context, *testing.T) refusing {
+		return refusing{handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			refusal.Write(w, req, refusal.New(refusal.PartlyDone, errors.New("after 1 messages that are done: held")))
+		})}
+	}},
 	refusal.StreamEnded: {connect.CodeUnavailable, true, "", func(ctx context.Context, t *testing.T) refusing {
 		w := newWorld(ctx, t, plain)
 		inside := make(chan struct{})
@@ -342,7 +348,7 @@ func overHTTP(ctx context.Context, url string) (a refused, err error) {
 	}
 	if want := map[connect.Code]int{
 		connect.CodeUnavailable: 503, connect.CodeFailedPrecondition: 400, connect.CodeInvalidArgument: 400,
-		connect.CodeNotFound: 404, connect.CodeUnimplemented: 501, connect.CodeDataLoss: 500, connect.CodeResourceExhausted: 429,
+		connect.CodeNotFound: 404, connect.CodeUnimplemented: 501, connect.CodeDataLoss: 500, connect.CodeResourceExhausted: 429, connect.CodeAborted: 409,
 	}[a.code]; res.StatusCode != want {
 		return a, fmt.Errorf("status %d with %s, want %d", res.StatusCode, a.code, want)
 	}

@@ -64,6 +64,12 @@ soak: mongodb bin/withmongodb ## Run simulations with thousands of seeds, and al
 	  -run '^Test(Elections|RestoredPassive|RestoredServed|ShapeChanges|ShardedApplicationMoved|ShardedCollectionMadeAnew)$$' ./integration
 	DBCONTROLLER_SOAK='$(SOAK)' bin/withmongodb -v -- go test -v -count=1 -timeout 1h -run '^TestRegionsUnderLoad$$' ./integration/regions
 
+# CI runs it with a few hundred records.
+SEARCH := 100000,200
+.PHONY: search
+search: mongodb bin/withmongodb ## Search through an upgrade and a rollback while servers are killed, with so many records and writes a second: make search SEARCH=100000,200.
+	DBCONTROLLER_SEARCH='$(SEARCH)' bin/withmongodb go test -count=1 -timeout 2h -v -run 'TestSearchOverFlips$$' ./integration
+
 # CI runs a part of it: TestThroughProxy.
 SPEC ?= router replicaset fixed moving
 .PHONY: spec

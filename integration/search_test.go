@@ -62,6 +62,7 @@ type searchWorld struct {
 	checks  atomic.Int64 // searches that had to find a secret
 	writes  atomic.Int64
 	refused atomic.Int64 // searches of servers whose index was too far behind
+	slowest atomic.Int64 // the longest search, in nanoseconds
 }
 
 // clientMade is the number of secrets that clients make in the beginning. Others are put into the
@@ -153,7 +154,7 @@ func (w *searchWorld) check(ctx context.Context, id string) error {
 	if want.word == "" || writing || time.Since(want.at) <= searchLag {
 		return nil
 	}
-	n := rand.IntN(len(w.v1))
+	n, begun := rand.IntN(len(w.v1)), time.Now()
 	var names []string
 	var err error
 	over, query := "v1", want.word
@@ -194,25 +195,72 @@ func (w *searchWorld) check(ctx context.Context, id string) error {
 		return fmt.Errorf("search through %s for %s: %w", over, id, err)
 	}
 	w.checks.Add(1)
+	for took := int64(time.Since(begun)); ; {
+		if longest := w.slowest.Load(); took <= longest || w.slowest.CompareAndSwap(longest, took) {
+			break
+		}
+	}
 	if !slices.Equal(names, []string{"projects/p/secrets/" + id}) {
 		return fmt.Errorf("search through %s for %s, written %s ago, found %v", over, query, time.Since(want.at), names)
 	}
 	return nil
 }
 
+// imports keeps one stream of a client open until working ends, over the switch and back. Each of its
+// messages is done once.
+func (w *searchWorld) imports(ctx, working context.Context) error {
+	stream, sent := w.v1[0].ImportSecrets(ctx), int64(0)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for working.Err() == nil {
+		if err := stream.Send(&secretsv1.ImportSecretsRequest{Parent: "projects/p", SecretId: fmt.Sprint("i", sent), Secret: &secretsv1.Secret{Owner: "imports/ada"}}); err != nil {
+			break // the answer has the reason
+		}
+		sent++
+		select {
+		case <-tick.C:
+		case <-working.Done():
+		}
+	}
+	res, err := stream.CloseAndReceive()
+	if err != nil {
+		return fmt.Errorf("import after %d messages: %w", sent, err)
+	}
+	if res.Msg.GetCreated() != sent || res.Msg.GetExisting() != 0 {
+		return fmt.Errorf("import of %d messages: %v", sent, res.Msg)
+	}
+	for from := int64(0); from < sent; from += 1000 {
+		var names []string
+		for i := from; i < min(sent, from+1000); i++ {
+			names = append(names, fmt.Sprint("projects/p/secrets/i", i))
+		}
+		if _, err := w.v1[0].BatchGetSecrets(ctx, connect.NewRequest(&secretsv1.BatchGetSecretsRequest{Names: names})); err != nil {
+			return fmt.Errorf("after an import: %w", err)
+		}
+	}
+	w.t.Logf("%d messages of one stream were done", sent)
+	return nil
+}
+
 // TestSearchOverFlips searches through an upgrade and a rollback, under writes, while one of the
 // servers is killed in each step. A search never misses a secret that was acknowledged longer than
-// the stated lag ago.
+// the stated lag ago. Meanwhile a client of v1 imports secrets by one stream.
 func TestSearchOverFlips(t *testing.T) {
 	t.Parallel()
+	records, rate := searchSize(t)
+	searchOverFlips(t, settings{}, records, rate)
+}
+
+func searchOverFlips(t *testing.T, set settings, records, rate int) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
-	s := newSystem(ctx, t, settings{further: fmt.Sprintf("search: {folder: \"$(SEARCH_FOLDER)\", lag: %s, wait: 10m}\n", searchLag)})
+	set.further = fmt.Sprintf("search: {folder: \"$(SEARCH_FOLDER)\", lag: %s, wait: 10m}\n", searchLag)
+	s := newSystem(ctx, t, set)
 	s.env = append(s.env, "SEARCH_FOLDER=controllers have none")
 	newTraffic(ctx, s, 10) // its documents only
 	controller := s.controller("first", breakPoint{}).ready(ctx)
 	s.awaitShards(ctx, "first")
-	records, rate := searchSize(t)
 	w := &searchWorld{t: t, records: records, known: map[string]written{}, writing: map[string]bool{}}
 	server := func(id string) *child {
 		s.env = append(s.env, "SEARCH_FOLDER="+filepath.Join(s.dir, id)) // the last one counts
@@ -248,6 +296,11 @@ func TestSearchOverFlips(t *testing.T) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
+	wg.Go(func() {
+		if err := w.imports(ctx, working); err != nil {
+			t.Error(err)
+		}
+	})
 	for i := range 4 {
 		rng := rand.New(rand.NewPCG(3, uint64(i)))
 		wg.Go(func() {
@@ -298,6 +351,7 @@ func TestSearchOverFlips(t *testing.T) {
 	}
 	more(50)
 	for _, to := range []string{"v2", "v1"} {
+		begun := time.Now()
 		s.beginTo(ctx, to)
 		kill()
 		s.await(ctx, "the switch to "+to, func(d upgradestate.Deployment) bool {
@@ -305,13 +359,14 @@ func TestSearchOverFlips(t *testing.T) {
 		})
 		kill()
 		s.await(ctx, "the flip to "+to, flipped(to))
+		t.Logf("%s is active after %s", to, time.Since(begun).Round(time.Millisecond))
 		more(50)
 		kill()
 		more(50)
 	}
 	stop()
 	wg.Wait()
-	t.Logf("%d writes, %d searches, %d refused", w.writes.Load(), w.checks.Load(), w.refused.Load())
+	t.Logf("%d writes, %d searches, the longest took %s, %d refused", w.writes.Load(), w.checks.Load(), time.Duration(w.slowest.Load()).Round(time.Millisecond), w.refused.Load())
 
 	// In the end everything is found, also by the server that was killed all the time.
 	last, _ := victim.addresses()
@@ -368,4 +423,10 @@ func TestSearchOverFlips(t *testing.T) {
 	if left, err := filepath.Glob(filepath.Join(s.dir, "*", "v1", "index_meta.json")); err != nil || len(left) != 3 {
 		t.Errorf("of v1 there are %v, %v", left, err)
 	}
+}
+
+// TestSearchInEtcd: an index follows records in etcd like those in MongoDB.
+func TestSearchInEtcd(t *testing.T) {
+	t.Parallel()
+	searchOverFlips(t, settings{kinds: "[]", records: map[string]string{"v2": inEtcd(sharedEtcd.endpoints(t)[0], "")}}, 100, 20)
 }

@@ -13,16 +13,20 @@ import (
 	"testing"
 
 	"connectrpc.com/connect"
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"dbcontroller.dev/apiversion"
+	"dbcontroller.dev/examples/sampletest"
 	"dbcontroller.dev/examples/secrets"
 	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 	bbsv2 "dbcontroller.dev/gen/bbs/v2"
 	secretsv2 "dbcontroller.dev/gen/secrets/v2"
 	"dbcontroller.dev/internal/access"
 	serverapp "dbcontroller.dev/internal/program/server/app"
+	"dbcontroller.dev/record"
 	"dbcontroller.dev/resource"
+	"dbcontroller.dev/resource/region"
 	"dbcontroller.dev/transform"
 	"dbcontroller.dev/vrunner"
 )
@@ -142,6 +146,32 @@ func TestStack(t *testing.T) {
 		}
 		if !stack.Write(httptest.NewRequest(http.MethodPost, "/other", nil)) {
 			t.Error("what no API knows is no write")
+		}
+	}
+}
+
+// TestObserversOfRegions: observers get what this region owns. A record that moves here is not there
+// before it has arrived.
+func TestObserversOfRegions(t *testing.T) {
+	t.Parallel()
+	data := sampletest.New(t, "books", region.CopiesKind("books"))
+	arriving := region.Move{Step: region.Arriving, Region: "eu", ID: "v1.1.i", Nonce: "n"}
+	data.Put(t, "books", bson.D{{Key: "_id", Value: "reserved"}, {Key: "home", Value: "us"}, {Key: "move", Value: arriving.String()}})
+	data.Put(t, "books", bson.D{{Key: "_id", Value: "owned"}, {Key: "home", Value: "us"}})
+	v := Version{Observers: []vrunner.Observer{{Name: "o"}}, Regions: map[string]region.Kind{"books": {Field: "home", Move: "move"}}}
+	s := Service{Versions: []Version{v, v}}
+	s.Versions[0].Name, s.Versions[1].Name, s.Versions[1].Discontinued = "v1", "v2", true
+	stores := map[string]Store{"v1": data, "v2": data}
+	for active, count := range map[string]int{"v1": 2, "v2": 1} {
+		all := s.observations(active, stores, serverapp.Regions{Name: "us", Others: []string{"eu"}})
+		if len(all) != count {
+			t.Fatalf("while %s is active there are %d observers, want %d", active, len(all), count)
+		}
+		for _, o := range all {
+			recs, err := o.Data.List(t.Context(), "books", "", "", 0)
+			if err != nil || len(recs) != 1 || recs[0].Key != record.StringKey("owned") {
+				t.Errorf("while %s is active, the observer of %s gets %v, %v", active, o.Version, recs, err)
+			}
 		}
 	}
 }

@@ -102,7 +102,7 @@ func (s Service) stack(active string, views map[string]*vrunner.View, here serve
 			}
 		}
 	}
-	out.Observers = s.observations(active, stores)
+	out.Observers = s.observations(active, stores, here)
 	return out
 }
 
@@ -112,8 +112,8 @@ func (s Service) observed(i int) bool {
 }
 
 // observations returns the observers of all versions that are served while a version is active, each
-// with the data that its version's handlers have.
-func (s Service) observations(active string, stores map[string]Store) (out []vrunner.Observation) {
+// with the data that its version's handlers have, without what other regions own.
+func (s Service) observations(active string, stores map[string]Store, here serverapp.Regions) (out []vrunner.Observation) {
 	add := func(v Version, data Store) {
 		for _, o := range v.Observers {
 			out = append(out, vrunner.Observation{Observer: o, Version: v.Name, Data: data})
@@ -123,14 +123,15 @@ func (s Service) observations(active string, stores map[string]Store) (out []vru
 		if v.Name != active {
 			continue
 		}
-		data := stores[active]
+		data := v.alone(stores[active], here)
 		add(v, data)
 		for at := i; at > 0 && !s.Versions[at].Discontinued && s.observed(at-1); at-- {
 			data = s.before(at, data)
 			add(s.Versions[at-1], data)
 		}
 		if i+1 < len(s.Versions) && stores[s.Versions[i+1].Name] != nil {
-			add(s.Versions[i+1], stores[s.Versions[i+1].Name])
+			next := s.Versions[i+1]
+			add(next, next.alone(stores[next.Name], here))
 		}
 	}
 	return out

@@ -2,9 +2,12 @@ package integration_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,6 +54,7 @@ func searchSize(t *testing.T) (records, rate int) {
 // searchWorld has secrets of which each has a word of its own, which changes with each write.
 type searchWorld struct {
 	t       *testing.T
+	http    *http.Client
 	v1      []secretsv1connect.SecretServiceClient // of servers that stay
 	v2      []secretsv2connect.SecretServiceClient
 	records int
@@ -201,10 +205,84 @@ func (w *searchWorld) check(ctx context.Context, id string) error {
 		}
 	}
 	if !slices.Equal(names, []string{"projects/p/secrets/" + id}) {
-		return fmt.Errorf("search through %s for %s, written %s ago, found %v", over, query, time.Since(want.at), names)
+		return fmt.Errorf("search through %s for %s, written %s ago, found %v; a read: %s", over, query, time.Since(want.at), names, w.read(ctx, id))
 	}
 	return nil
 }
+
+// read returns what the database has of a secret, for a message.
+func (w *searchWorld) read(ctx context.Context, id string) string {
+	res, err := w.v1[0].GetSecret(ctx, connect.NewRequest(&secretsv1.GetSecretRequest{Name: "projects/p/secrets/" + id}))
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("word %q in %s", res.Msg.GetSecret().GetLabels()["word"], res.Header().Get("Dbcontroller-Version"))
+}
+
+// stored fails the test unless the database has exactly the acknowledged writes, once all have ended.
+// What a search misses then is missing in an index.
+func (w *searchWorld) stored(ctx context.Context) {
+	w.t.Helper()
+	have := map[string]string{}
+	for token := ""; ; {
+		res, err := w.v1[0].ListSecrets(ctx, connect.NewRequest(&secretsv1.ListSecretsRequest{Parent: "projects/p", PageSize: 1000, PageToken: token}))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, secret := range res.Msg.GetSecrets() {
+			if id := strings.TrimPrefix(secret.GetName(), "projects/p/secrets/"); secret.GetOwner() != importOwner {
+				have[id] = secret.GetLabels()["word"]
+			}
+		}
+		if token = res.Msg.GetNextPageToken(); token == "" {
+			break
+		}
+	}
+	for id, last := range w.known {
+		if have[id] != last.word {
+			w.t.Errorf("%s has %q in the database, and its latest acknowledged write at %s has %q (empty: none)", id, have[id], last.at, last.word)
+		}
+		delete(have, id)
+	}
+	for id, word := range have {
+		w.t.Errorf("%s has %q in the database, and nobody has created it", id, word)
+	}
+	if w.t.Failed() {
+		w.t.FailNow()
+	}
+}
+
+// verified fails the test unless the index of v1 of a server has exactly what the database has.
+func (w *searchWorld) verified(ctx context.Context, server *child) {
+	w.t.Helper()
+	_, operator := server.addresses()
+	var out struct {
+		Different int64
+		First     []string
+	}
+	eventually(ctx, w.t, "the index is compared", func() error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+operator+"/search/verify?version=v1", nil)
+		if err != nil {
+			return err
+		}
+		res, err := w.http.Do(req)
+		if err != nil {
+			return err
+		}
+		defer res.Body.Close()
+		text, err := io.ReadAll(res.Body)
+		if err != nil || res.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: %s, %w", res.Status, text, err)
+		}
+		return json.Unmarshal(text, &out)
+	})
+	if out.Different != 0 {
+		w.t.Fatalf("the index of %s differs from the database by %d secrets, such as %v", server.name, out.Different, out.First)
+	}
+}
+
+// importOwner owns the secrets of imports.
+const importOwner = "imports/ada"
 
 // imports keeps one stream of a client open until working ends, over the switch and back. Each of its
 // messages is done once.
@@ -213,7 +291,7 @@ func (w *searchWorld) imports(ctx, working context.Context) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for working.Err() == nil {
-		if err := stream.Send(&secretsv1.ImportSecretsRequest{Parent: "projects/p", SecretId: fmt.Sprint("i", sent), Secret: &secretsv1.Secret{Owner: "imports/ada"}}); err != nil {
+		if err := stream.Send(&secretsv1.ImportSecretsRequest{Parent: "projects/p", SecretId: fmt.Sprint("i", sent), Secret: &secretsv1.Secret{Owner: importOwner}}); err != nil {
 			break // the answer has the reason
 		}
 		sent++
@@ -261,7 +339,7 @@ func searchOverFlips(t *testing.T, set settings, records, rate int) {
 	newTraffic(ctx, s, 10) // its documents only
 	controller := s.controller("first", breakPoint{}).ready(ctx)
 	s.awaitShards(ctx, "first")
-	w := &searchWorld{t: t, records: records, known: map[string]written{}, writing: map[string]bool{}}
+	w := &searchWorld{t: t, http: s.http, records: records, known: map[string]written{}, writing: map[string]bool{}}
 	server := func(id string) *child {
 		s.env = append(s.env, "SEARCH_FOLDER="+filepath.Join(s.dir, id)) // the last one counts
 		return s.server(id, 0).ready(ctx)
@@ -311,8 +389,8 @@ func searchOverFlips(t *testing.T, set settings, records, rate int) {
 			for {
 				select {
 				case <-tick.C:
-					// A held write of a switch may end with an error, whose outcome nobody knows.
-					if err := w.write(working, fmt.Sprint("s", rng.IntN(records)), rng.IntN(5) == 0); err != nil && working.Err() == nil {
+					// A write that was begun is finished: nobody knows the outcome of one that is cancelled.
+					if err := w.write(ctx, fmt.Sprint("s", rng.IntN(records)), rng.IntN(5) == 0); err != nil {
 						t.Errorf("write: %v", err)
 						return
 					}
@@ -374,6 +452,8 @@ func searchOverFlips(t *testing.T, set settings, records, rate int) {
 	t.Logf("%d writes in %s, %d searches, the longest took %s, %d refused", w.writes.Load(), time.Since(began).Round(time.Second), w.checks.Load(), time.Duration(w.slowest.Load()).Round(time.Millisecond), w.refused.Load())
 
 	// In the end everything is found, also by the server that was killed all the time.
+	w.stored(ctx)
+	w.verified(ctx, victim)
 	last, _ := victim.addresses()
 	w.v1 = []secretsv1connect.SecretServiceClient{secretsv1connect.NewSecretServiceClient(s.http, "http://"+last)}
 	present := map[string]bool{}
@@ -398,7 +478,7 @@ func searchOverFlips(t *testing.T, set settings, records, rate int) {
 		}
 		for name := range present {
 			if !found[name] {
-				return fmt.Errorf("%s is missing; %d of %d were found", name, len(found), len(present))
+				return fmt.Errorf("%s is missing; %d of %d were found; a read: %s", name, len(found), len(present), w.read(ctx, strings.TrimPrefix(name, "projects/p/secrets/")))
 			}
 		}
 		if len(found) != len(present) {

@@ -20,6 +20,10 @@ import (
 // were done before it.
 const DoneHeader = "Dbcontroller-Messages-Done"
 
+// pushback is the header that keeps retry policies of gRPC from a retry, whatever the code
+// (refusal.New).
+const pushback = "Grpc-Retry-Pushback-Ms"
+
 // ImportProcedure describes a client-streaming procedure each of whose messages is a write of its own.
 type ImportProcedure[Res any] struct {
 	Procedure string // the path, "/secrets.v1.SecretService/ImportSecrets"
@@ -39,8 +43,8 @@ type ImportProcedure[Res any] struct {
 // Between two messages a stream holds up no switch.
 //
 // The first error ends the stream. Its metadata has DoneHeader. If other messages were done before it,
-// an error that would permit to repeat the whole call becomes a refusal.PartlyDone. A client that ends
-// the stream may find its last message done or not.
+// nothing in the error permits to repeat the whole call: UNAVAILABLE becomes a refusal.PartlyDone. A
+// client that ends the stream may find its last message done or not.
 //
 // Without this handler, the Runner runs a client's stream as one write: it keeps all of it, up to
 // Config.MaxBody.
@@ -119,14 +123,25 @@ func (i *importing[Req, Res]) run(ctx context.Context) error {
 	}
 }
 
+// errLate ends an import for which the listener has waited long enough.
+var errLate = errors.New("the next message did not come in time")
+
 // receive waits for the client's next message. It returns false at the end of the stream.
 func (i *importing[Req, Res]) receive(ctx context.Context) (bool, error) {
 	received := make(chan bool, 1)
 	go func() { received <- i.in.Receive() }()
+	over := i.stop
 	select {
 	case there := <-received:
-		return there, i.in.Err()
-	case <-i.stop.Done():
+		err := i.in.Err()
+		if connect.CodeOf(err) == connect.CodeDeadlineExceeded && ctx.Err() == nil {
+			err = connect.NewError(connect.CodeDeadlineExceeded, errLate)
+		}
+		return there, err
+	case <-over.Done():
+	// The time of the client is over, or the listener has ended the request. A read sees neither.
+	case <-ctx.Done():
+		over = ctx
 	}
 	// The message that the client may be sending was not begun, so it is not lost to the client.
 	interrupt, _ := ctx.Value(interruptKey{}).(func() error)
@@ -135,11 +150,11 @@ func (i *importing[Req, Res]) receive(ctx context.Context) (bool, error) {
 	for {
 		// A body may set a deadline of its own when the read begins, so one time is not enough.
 		if interrupt() != nil {
-			return false, context.Cause(i.stop) // nothing to end: not a connection of net/http
+			return false, context.Cause(over) // nothing to end: not a connection of net/http
 		}
 		select {
 		case <-received:
-			return false, context.Cause(i.stop)
+			return false, context.Cause(over)
 		case <-again.C:
 		}
 	}
@@ -184,28 +199,19 @@ func (i *importing[Req, Res]) message(ctx context.Context, m *Req) error {
 
 // failed returns the error that the client gets.
 func (i *importing[Req, Res]) failed(ctx context.Context, err error) error {
-	if answer, ok := refusal.In(err); ok {
-		err = answer
-	}
-	was := new(connect.Error)
-	// A listener may end the request with its answer as the cause. The client must not take that for a
-	// cancellation of its own.
-	if ctx.Err() == nil || !errors.As(context.Cause(ctx), &was) {
-		if !errors.As(err, &was) {
-			was = connect.NewError(connect.CodeInternal, err)
-		}
-	}
+	was := i.coded(ctx, err)
 	text := errors.New(was.Message())
 	if i.done > 0 {
 		text = fmt.Errorf("after %d messages that are done: %w", i.done, text)
 	}
 	var out *connect.Error
 	switch reason, _ := refusal.Of(was); {
-	// A client must not repeat the whole call: the messages before were done.
-	case i.done > 0 && reason.Again():
-		out = refusal.New(refusal.PartlyDone, text)
 	case reason == refusal.OutcomeUnknown:
 		out = refusal.New(reason, text)
+	// A client must not repeat the whole call: the messages before were done. The code alone makes
+	// clients do that, also without a reason.
+	case i.done > 0 && was.Code() == connect.CodeUnavailable:
+		out = refusal.New(refusal.PartlyDone, text)
 	default:
 		out = connect.NewError(was.Code(), text)
 		for _, d := range was.Details() {
@@ -213,6 +219,37 @@ func (i *importing[Req, Res]) failed(ctx context.Context, err error) error {
 		}
 	}
 	passHeaders(out.Meta(), was.Meta())
+	if i.done > 0 {
+		out.Meta().Del("Retry-After")
+		out.Meta().Set(pushback, "-1")
+	}
 	out.Meta().Set(DoneHeader, strconv.Itoa(i.done))
 	return out
+}
+
+// coded returns err with its code for the client.
+func (i *importing[Req, Res]) coded(ctx context.Context, err error) *connect.Error {
+	// The panic was reported where it happened. Its value may hold record data.
+	if crashed := new(inprocess.PanicError); errors.As(err, &crashed) {
+		return connect.NewError(connect.CodeInternal, crashed)
+	}
+	// A listener may end the request with its answer as the cause. The client must not take that for a
+	// cancellation of its own.
+	if answer := new(connect.Error); ctx.Err() != nil && errors.As(context.Cause(ctx), &answer) {
+		return answer
+	}
+	if answer, ok := refusal.In(err); ok {
+		return answer
+	}
+	was := new(connect.Error)
+	switch {
+	case errors.As(err, &was):
+		return was
+	case errors.Is(err, context.Canceled):
+		return connect.NewError(connect.CodeCanceled, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return connect.NewError(connect.CodeDeadlineExceeded, err)
+	default:
+		return connect.NewError(connect.CodeInternal, err)
+	}
 }

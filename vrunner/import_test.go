@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"dbcontroller.dev/internal/access/door"
 	"dbcontroller.dev/internal/base/inprocess"
 	"dbcontroller.dev/internal/base/memory"
 	"dbcontroller.dev/record"
@@ -41,8 +44,17 @@ func importStack(begun func(name string)) func(string, map[string]*vrunner.View)
 					if begun != nil {
 						begun(name)
 					}
-					if name == "bad" {
+					switch name {
+					case "bad":
 						return nil, refusal.New(refusal.Refused, errors.New("a bad name"))
+					case "away": // as of another service that the handler calls
+						err := connect.NewError(connect.CodeUnavailable, errors.New("somebody is away"))
+						err.Meta().Set("Retry-After", "1")
+						return nil, err
+					case "panic":
+						panic("a value")
+					case "unknown":
+						return nil, refusal.New(refusal.OutcomeUnknown, errors.New("it may be written"))
 					}
 					if err := views[version].Write(ctx, []record.Mutation{{Kind: kindOf[version], Key: record.StringKey(name), Doc: doc(name, version), Absent: true}}); err != nil {
 						return nil, fmt.Errorf("write: %w", err)
@@ -155,6 +167,10 @@ func ended(t *testing.T, what string, s *importStream, code connect.Code, reason
 	if got, _ := refusal.Of(err); coded.Code() != code || got != reason || coded.Meta().Get(vrunner.DoneHeader) != done || !strings.Contains(err.Error(), part) {
 		t.Errorf("%s: %v (%s), reason %q, %q done; want %s, %q, %s done, and %q", what, err, coded.Code(), got, coded.Meta().Get(vrunner.DoneHeader), code, reason, done, part)
 	}
+	// Nothing may make a client repeat messages that were done.
+	if again, pushback := coded.Meta().Get("Retry-After"), coded.Meta().Get("Grpc-Retry-Pushback-Ms"); done > "0" && (again != "" || pushback != "-1") {
+		t.Errorf("%s: %s messages were done, and Retry-After is %q, the pushback %q", what, done, again, pushback)
+	}
 }
 
 // TestImportEnds: an error in the middle ends the stream, and says how much was done. What permits to
@@ -167,11 +183,17 @@ func TestImportEnds(t *testing.T) {
 		if got := w.stored(ctx, "v1", "old"); got != "a b" {
 			t.Errorf("there are %s", got)
 		}
+		ended(t, "somebody is away", begin(ctx, c, "c", "away"), connect.CodeAborted, refusal.PartlyDone, "1", "after 1 messages that are done: somebody is away")
+		ended(t, "somebody is away at first", begin(ctx, c, "away"), connect.CodeUnavailable, "", "0", "unavailable: somebody is away")
+		ended(t, "a panic", begin(ctx, c, "g", "panic"), connect.CodeInternal, "", "1", "after 1 messages that are done: the handler panicked")
+		ended(t, "a panic at first", begin(ctx, c, "panic"), connect.CodeInternal, "", "0", "internal: the handler panicked")
+		ended(t, "an unknown outcome", begin(ctx, c, "h", "unknown"), connect.CodeUnavailable, refusal.OutcomeUnknown, "1", "after 1 messages that are done: it may be written")
 		if res, err := begin(ctx, c).CloseAndReceive(); err != nil || res.Msg.GetValue() != 0 || res.Header().Get("Version") != "v1" {
 			t.Errorf("an empty stream: %v, %v", res, err)
 		}
 
-		going, first := begin(ctx, c, "d"), begin(ctx, c)
+		one, gone := context.WithCancel(ctx)
+		going, first, leaves := begin(ctx, c, "d"), begin(ctx, c), begin(one, c)
 		synctest.Wait()
 		w.begin(ctx)
 		w.until(ctx, at(upgradestate.StepHold))
@@ -179,12 +201,39 @@ func TestImportEnds(t *testing.T) {
 		// The switch takes longer than a write may wait.
 		sendAll(going, "e")
 		sendAll(first, "f")
+		sendAll(leaves, "left")
+		synctest.Wait()
+		gone() // while its message is held
+		if _, err := leaves.CloseAndReceive(); connect.CodeOf(err) != connect.CodeCanceled {
+			t.Errorf("a client that has gone: %v", err)
+		}
 		ended(t, "held", going, connect.CodeAborted, refusal.PartlyDone, "1", "after 1 messages that are done")
 		ended(t, "held at first", first, connect.CodeUnavailable, refusal.Held, "0", "try again")
-		if got := w.stored(ctx, "v1", "old"); got != "a b d" {
-			t.Errorf("there are %s", got)
+		w.until(ctx, open("v2"))
+		synctest.Wait()
+		if one, two := w.stored(ctx, "v1", "old"), w.stored(ctx, "v2", "new"); one != "a b c d g h" || two != "" {
+			t.Errorf("v1 has %q, v2 has %q", one, two)
 		}
 	})
+}
+
+// TestImportOfLargeMessages: a message that is larger than a request may be ends the stream, whatever
+// the client still sends.
+func TestImportOfLargeMessages(t *testing.T) {
+	t.Parallel()
+	const most = 1000
+	ctx, w := t.Context(), newWorld(t.Context(), t, plain)
+	r := vrunner.New(consumer{w.store, &announced{}}, w.clients(), importStack(nil), vrunner.Config{ID: "server", MaxBody: most}, nil)
+	for name, e := range endpoints(t, r, newImport(r)) {
+		// The second one is too large only with the prefix that each message of a stream has.
+		for what, size := range map[string]int{"too large": 2 * most, "too large by its prefix": most - 5} {
+			s := begin(ctx, connect.NewClient[text, count](e.client, e.url+importPath, e.opts...), name+" "+what, strings.Repeat("x", size), "after")
+			ended(t, name+" "+what, s, connect.CodeResourceExhausted, "", "1", "after 1 messages that are done")
+		}
+	}
+	if got := w.stored(ctx, "v1", "old"); strings.Contains(got, "xx") || strings.Contains(got, "after") {
+		t.Errorf("there are %s", got)
+	}
 }
 
 // TestIdleImport: an import that waits for its client holds up no switch, ends with its client, and
@@ -195,6 +244,25 @@ func TestIdleImport(t *testing.T) {
 		one, gone := context.WithCancel(ctx)
 		left, stays, fresh := begin(one, c, "a"), begin(ctx, c, "b"), begin(ctx, c)
 		_ = fresh.Send(nil) // the headers
+		// It hangs in the middle of a message.
+		body, hangs := io.Pipe()
+		half, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://inprocess"+importPath, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		half.Header.Set("Content-Type", "application/connect+proto")
+		answer := make(chan string, 1)
+		go func() {
+			res, err := inprocess.Client(newImport(r)).Do(half)
+			if err != nil {
+				answer <- err.Error()
+				return
+			}
+			defer res.Body.Close()
+			text, _ := io.ReadAll(res.Body) // what there is of it
+			answer <- string(text)
+		}()
+		_, _ = hangs.Write([]byte("\x00\x00\x00\x00\x09half")) // of nine bytes
 		synctest.Wait()
 		w.flip(ctx, "u1", "v2")
 		sendAll(stays, "c")
@@ -207,6 +275,9 @@ func TestIdleImport(t *testing.T) {
 			t.Errorf("a client that has gone: %v", err)
 		}
 		r.EndStreams()
+		if got := <-answer; !strings.Contains(got, "server stops") {
+			t.Errorf("half a message: %q", got)
+		}
 		ended(t, "a server that stops", stays, connect.CodeAborted, refusal.PartlyDone, "2", "server stops")
 		ended(t, "a server that stops, and nothing was done", fresh, connect.CodeUnavailable, refusal.Stopping, "0", "server stops")
 		ended(t, "a server that has stopped", begin(ctx, c), connect.CodeUnavailable, refusal.Stopping, "", "server stops")
@@ -240,6 +311,46 @@ func TestIdleImportOverHTTP(t *testing.T) {
 		if _, err := s.CloseAndReceive(); err == nil {
 			t.Errorf("%s: no error", name)
 		}
+	}
+}
+
+// TestRestingImport: a listener ends a stream whose next message does not come in time, and the client
+// learns how many messages were done.
+func TestRestingImport(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t.Context(), t, plain)
+	r := vrunner.New(consumer{w.store, &announced{}}, w.clients(), importStack(nil), vrunner.Config{ID: "server"}, nil)
+	ctx, stop := context.WithCancel(t.Context())
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); _ = r.Run(ctx) }() // ends with its context
+	t.Cleanup(func() { stop(); <-stopped })
+	eventually(t, "ready", func() bool { return r.Ready() == nil })
+	inner, returned := newImport(r), make(chan struct{}, 2)
+	listener := refusing{
+		path: importPath, door: door.Config{BodyTime: time.Second, BodyBytes: 1 << 20, BodiesBytes: 1 << 30},
+		handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			defer func() { returned <- struct{}{} }()
+			inner.ServeHTTP(w, req)
+		}),
+	}
+	address := listener.open(t.Context(), t)
+	only2 := new(http.Protocols)
+	only2.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: only2}
+	defer transport.CloseIdleConnections()
+	all := map[string]*importStream{}
+	for name, opts := range map[string][]connect.ClientOption{"connect": nil, "grpc": {connect.WithGRPC()}} {
+		all[name] = begin(t.Context(), connect.NewClient[text, count](&http.Client{Transport: transport}, address+importPath, opts...), name)
+	}
+	for range all {
+		<-returned
+	}
+	for name, s := range all {
+		done := "0" // on a slow machine its first message came too late
+		if strings.Contains(w.stored(t.Context(), "v1", "old"), name) {
+			done = "1"
+		}
+		ended(t, name, s, connect.CodeDeadlineExceeded, "", done, "the next message did not come in time")
 	}
 }
 

@@ -19,8 +19,9 @@ import (
 type Observer struct {
 	Name string // unique within its API version
 	// Run follows data, the records in the form of the Observer's API version, until ctx ends. After a
-	// flip the Runner calls it again, over the data that is active then. After an error or a panic it
-	// calls it again with a growing pause. After a nil return it waits for the next flip.
+	// flip the Runner calls it again, over the data that is active then, once the former call has
+	// returned. After an error or a panic it calls it again with a growing pause. After a nil return it
+	// waits for the next flip.
 	Run func(ctx context.Context, data Store) error
 	// Leader makes Config.Lead elect one server at a time to run the Observer. That server keeps it
 	// over flips. If it is false, every server runs it.
@@ -57,6 +58,23 @@ func (r *Runner) observations() (map[string]bool, error) {
 	return out, nil
 }
 
+// observeUntil runs one observer until ctx ends, and then waits for it for a limited time: a server must
+// stop whatever the observer does.
+func (r *Runner) observeUntil(ctx context.Context, key string, leader bool) error {
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		_ = r.observe(ctx, key, leader) // it is that of ctx
+	}()
+	<-ctx.Done()
+	select {
+	case <-stopped:
+	case <-time.After(stopWait):
+		r.log.Warn("observer does not stop; it is not waited for any longer", slog.String("observer", key), slog.Duration("waited", stopWait))
+	}
+	return ctx.Err()
+}
+
 // observe runs one observer until ctx ends.
 func (r *Runner) observe(ctx context.Context, key string, leader bool) error {
 	for ctx.Err() == nil {
@@ -76,21 +94,24 @@ func (r *Runner) observe(ctx context.Context, key string, leader bool) error {
 	return ctx.Err()
 }
 
-// unserved are the reasons for which a server cannot run an observer now.
-var unserved = []refusal.Reason{refusal.VersionNotReady, refusal.VersionRetired, refusal.NotReady, refusal.ServerTooOld, refusal.Stopping}
-
-// repeatObserver runs an observer again and again, until ctx ends or this server cannot serve its
-// version.
+// repeatObserver runs an observer again and again, until ctx ends, or this server cannot serve its
+// version under the present record.
 func (r *Runner) repeatObserver(ctx context.Context, key string) error {
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(100*time.Millisecond),
 		backoff.WithMaxInterval(30*time.Second), backoff.WithMaxElapsedTime(0))
 	for ctx.Err() == nil {
-		start := time.Now()
-		err := r.Stream(ctx, func(ctx context.Context, version string) error { return r.runObserver(ctx, version, key) })
+		start, itself := time.Now(), false
+		err := r.Stream(ctx, func(ctx context.Context, version string) error {
+			err := r.runObserver(ctx, version, key)
+			itself = ctx.Err() == nil
+			return err
+		})
 		if ctx.Err() != nil {
 			break
 		}
-		if reason, _ := refusal.Of(answerOf(err)); slices.Contains(unserved, reason) {
+		// The refusal of another service that the observer has called counts as an ordinary failure. No
+		// record of this deployment would end the wait for it.
+		if !itself || unserved(err) {
 			return err
 		}
 		if time.Since(start) >= steady {
@@ -105,6 +126,16 @@ func (r *Runner) repeatObserver(ctx context.Context, key string) error {
 		pause(ctx, wait)
 	}
 	return ctx.Err()
+}
+
+// unserved reports whether a View has no data of its version yet, or none any more.
+func unserved(err error) bool {
+	answer, ok := refusal.In(err)
+	if !ok {
+		return false
+	}
+	reason, _ := refusal.Of(answer)
+	return reason == refusal.VersionNotReady || reason == refusal.VersionRetired
 }
 
 // runObserver runs an observer while a version is active.
@@ -133,12 +164,4 @@ func (r *Runner) nextRecord() (<-chan struct{}, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.news, r.serves(r.record)
-}
-
-// answerOf returns the answer for an error, so that its reason can be read.
-func answerOf(err error) error {
-	if answer, ok := refusal.In(err); ok {
-		return answer
-	}
-	return err
 }

@@ -3,6 +3,7 @@ package vrunner_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/vrunner"
 )
 
@@ -90,6 +93,76 @@ func TestObserversFail(t *testing.T) {
 		}
 		if got := w.stored(ctx, "v1", "old"); got != "" {
 			t.Errorf("there is %s", got)
+		}
+	})
+}
+
+// TestObserverCallsAnother: the refusal of another service, whatever its reason, does not end an observer.
+func TestObserverCallsAnother(t *testing.T) {
+	inWorld(t, func(ctx context.Context, w *world) {
+		j := &journal{}
+		answers := []error{
+			refusal.New(refusal.NotReady, errors.New("the other one")), refusal.New(refusal.Stopping, errors.New("the other one")),
+			refusal.New(refusal.VersionRetired, errors.New("the other one")), nil,
+		}
+		start(ctx, consumer{w.store, &announced{}}, w.clients(), observing(func(ctx context.Context, _, _ string, _ *vrunner.View) error {
+			answer := answers[0]
+			answers = answers[1:]
+			j.add("%v", answer)
+			return answer
+		}, false), vrunner.Config{}, nil)
+		time.Sleep(time.Minute)
+		j.want(t, "unavailable: the other one", "unavailable: the other one", "not_found: the other one", "<nil>")
+	})
+}
+
+// TestObserverWaitsForData: an observer whose version has no data yet waits for another record, and fails
+// no more often than the record changes.
+func TestObserverWaitsForData(t *testing.T) {
+	inWorld(t, func(ctx context.Context, w *world) {
+		j := &journal{}
+		start(ctx, consumer{w.store, &announced{}}, w.clients(), observing(func(ctx context.Context, of, version string, v *vrunner.View) error {
+			if version == "v1" {
+				j.add("%s", of)
+				return fmt.Errorf("kind: %w", refusal.Because(refusal.VersionNotReady, "v2 has no data yet", record.ErrNotFound))
+			}
+			j.add("%s over %s", of, version)
+			return nil
+		}, false), vrunner.Config{}, nil)
+		time.Sleep(time.Hour)
+		j.want(t, "v1")
+		w.flip(ctx, "u1", "v2")
+		synctest.Wait()
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		if got := strings.Join(j.lines, ","); !strings.Contains(got, "v1 over v2") || !strings.Contains(got, "v2 over v2") {
+			t.Errorf("after the flip: %s", got)
+		}
+	})
+}
+
+// TestStuckObserver: an observer that does not end keeps neither a switch nor a server waiting.
+func TestStuckObserver(t *testing.T) {
+	inWorld(t, func(ctx context.Context, w *world) {
+		stuck := make(chan struct{})
+		defer close(stuck)
+		running, stop := context.WithCancel(ctx)
+		r := vrunner.New(consumer{w.store, &announced{}}, w.clients(), observing(func(context.Context, string, string, *vrunner.View) error {
+			<-stuck
+			return nil
+		}, false), vrunner.Config{}, nil)
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(running) }()
+		synctest.Wait()
+		w.flip(ctx, "u1", "v2")
+		synctest.Wait()
+		if !r.GateOpen() {
+			t.Error("writes are held after the flip")
+		}
+		began := time.Now()
+		stop()
+		if err := <-ended; !errors.Is(err, context.Canceled) || time.Since(began) > time.Minute {
+			t.Errorf("it ends after %s: %v", time.Since(began), err)
 		}
 	})
 }

@@ -196,9 +196,9 @@ func byAPIVersion(own string, views map[string]*View) map[string]*View {
 
 // Run follows the record of the deployment until ctx ends: it holds writes, acknowledges holds, and
 // swaps stacks. It also reads the changes for subscriptions, creates fixtures and runs controllers.
-// At its end it waits a limited time for the controllers to stop, and ends all streams. Run can be
-// called once. It returns an error at once if the controllers, observers or fixtures of a stack are
-// invalid.
+// At its end it waits a limited time for controllers and observers to stop, and ends all streams. Run
+// can be called once. It returns an error at once if the controllers, observers or fixtures of a stack
+// are invalid.
 func (r *Runner) Run(ctx context.Context) error {
 	defer r.EndStreams()
 	observers, err := r.observations()
@@ -215,7 +215,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	g.Go(func() error { return r.seed(ctx) })
 	g.Go(func() error { return r.control(ctx) })
 	for key, leader := range observers {
-		g.Go(func() error { return r.observe(ctx, key, leader) })
+		g.Go(func() error { return r.observeUntil(ctx, key, leader) })
 	}
 	return g.Wait()
 }

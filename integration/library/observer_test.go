@@ -33,13 +33,29 @@ func (o *observed) add(name, before, after string, known, listed bool) {
 	o.seen = append(o.seen, fmt.Sprintf("%s: %q to %q, known %t, listed %t", name, before, after, known, listed))
 }
 
-// expect waits for changes, which are all since the last call.
+// expect waits for changes, which are all since the last call, in any order: an observer that begins
+// again after a flip lists what is there first, and then what is gone.
 func (o *observed) expect(want ...string) {
 	o.s.t.Helper()
 	o.s.eventually(fmt.Sprintf("%q are seen", want), func() error {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		if !slices.Equal(o.seen, want) {
+		slices.Sort(o.seen)
+		if !slices.Equal(o.seen, slices.Sorted(slices.Values(want))) {
+			return fmt.Errorf("saw %q", o.seen)
+		}
+		o.seen = nil
+		return nil
+	})
+}
+
+// first waits for the first n changes. The observer may have begun before or after them.
+func (o *observed) first(n int) {
+	o.s.t.Helper()
+	o.s.eventually("the first changes are seen", func() error {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if len(o.seen) != n {
 			return fmt.Errorf("saw %q", o.seen)
 		}
 		o.seen = nil
@@ -86,18 +102,10 @@ func TestObservers(t *testing.T) {
 	}
 	create("main", "Main")
 	create("north", "North")
-	old.expect(`libraries/main: "" to "Main", known false, listed false`, `libraries/north: "" to "North", known false, listed false`)
+	old.first(2)
 
 	switchTo("begin-upgrade", "deployment", "--target-version", "v2")
-	now.s.eventually("both branches are seen", func() error {
-		now.mu.Lock()
-		defer now.mu.Unlock()
-		if len(now.seen) != 2 {
-			return fmt.Errorf("saw %q", now.seen)
-		}
-		now.seen = nil
-		return nil
-	})
+	now.first(2)
 	s.eventually("v2 is active", func() error {
 		_, err := v2API.UpdateBranch(ctx, connect.NewRequest(&v2.UpdateBranchRequest{Branch: &v2.Branch{Name: "branches/main", DisplayName: "Centre"}}))
 		return err
@@ -114,14 +122,6 @@ func TestObservers(t *testing.T) {
 		t.Fatal(err)
 	}
 	old.expect(`libraries/north: "North" to "", known true, listed false`, `libraries/main: "Centre" to "Main again", known true, listed false`)
-	// Sync brings both to v2, in any order.
-	s.eventually("v2's observer sees what sync brings", func() error {
-		now.mu.Lock()
-		defer now.mu.Unlock()
-		slices.Sort(now.seen)
-		if want := []string{`branches/main: "Centre" to "Main again", known true, listed false`, `branches/north: "North" to "", known true, listed false`}; !slices.Equal(now.seen, want) {
-			return fmt.Errorf("saw %q", now.seen)
-		}
-		return nil
-	})
+	// Sync brings both to v2.
+	now.expect(`branches/main: "Centre" to "Main again", known true, listed false`, `branches/north: "North" to "", known true, listed false`)
 }

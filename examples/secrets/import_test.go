@@ -37,6 +37,7 @@ func awaitV1(t *testing.T, a api, id string) *secretsv1.Secret {
 		if connect.CodeOf(err) != connect.CodeNotFound {
 			t.Fatal(err)
 		}
+		time.Sleep(time.Millisecond) // leave the processor to the server
 	}
 }
 
@@ -152,6 +153,7 @@ func TestImportIsBounded(t *testing.T) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%d bytes are still counted after message %d", room-budget.Left(), i)
 			}
+			time.Sleep(time.Millisecond)
 		}
 	}
 	if res, err := s.CloseAndReceive(); err != nil || res.Msg.GetCreated() != 15 || res.Msg.GetExisting() != 5 {

@@ -22,6 +22,8 @@ import (
 	bbsv1 "dbcontroller.dev/gen/bbs/v1"
 	"dbcontroller.dev/gen/bbs/v1/bbsv1connect"
 	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
+	secretsv1 "dbcontroller.dev/gen/secrets/v1"
+	"dbcontroller.dev/gen/secrets/v1/secretsv1connect"
 	"dbcontroller.dev/internal/base/limits"
 )
 
@@ -130,11 +132,13 @@ func bombings(t *testing.T) (all []bombing) {
 	t.Helper()
 	const large = limits.ServerRequestBytes - 1<<10
 	const list, watch = bbsv1connect.DesiredLRPServiceListDesiredLRPsProcedure, bbsv1connect.DesiredLRPServiceWatchDesiredLRPsProcedure
+	const imports = secretsv1connect.SecretServiceImportSecretsProcedure
 	const refused, tooLarge, unknown = "invalid_argument", "resource_exhausted", "unimplemented"
 	text := strings.Repeat("x", large)
 	for _, codec := range []string{"proto", "json"} {
 		asList, asWatch := marshal(t, codec, &bbsv1.ListDesiredLRPsRequest{Filter: text}), marshal(t, codec, &bbsv1.WatchDesiredLRPsRequest{Filter: text})
 		smallList, smallWatch := gzipped(t, asList), gzipped(t, asWatch)
+		smallImport := gzipped(t, marshal(t, codec, &secretsv1.ImportSecretsRequest{Parent: "projects/p", SecretId: text, Secret: &secretsv1.Secret{Owner: "a/b"}}))
 		post := map[string]string{"Content-Type": "application/" + codec}
 		grpc := map[string]string{"Content-Type": "application/grpc+" + codec, "Te": "trailers"}
 		web := map[string]string{"Content-Type": "application/grpc-web+" + codec}
@@ -150,6 +154,7 @@ func bombings(t *testing.T) (all []bombing) {
 			{name: "connect get gzip", path: get + base64.RawURLEncoding.EncodeToString(smallList), answer: refused},
 			{name: "connect get gzip over http2", http2: true, path: get + base64.RawURLEncoding.EncodeToString(smallList), answer: refused},
 			{name: "connect stream gzip", path: watch, header: zip(stream, "Connect-Content-Encoding"), body: enveloped(1, smallWatch), answer: refused},
+			{name: "connect import gzip", path: imports, header: zip(stream, "Connect-Content-Encoding"), body: enveloped(1, smallImport), answer: refused},
 			{name: "connect stream gzip, two messages", path: watch, header: zip(stream, "Connect-Content-Encoding"), body: twice(enveloped(1, smallWatch)), answer: unknown},
 			{name: "grpc gzip, two messages", http2: true, path: list, header: zip(grpc, "Grpc-Encoding"), body: twice(enveloped(1, smallList)), answer: unknown},
 			{name: "grpc stream gzip, two messages", http2: true, path: watch, header: zip(grpc, "Grpc-Encoding"), body: twice(enveloped(1, smallWatch)), answer: unknown},

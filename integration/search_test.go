@@ -272,7 +272,7 @@ func (w *searchWorld) verified(ctx context.Context, server *child) {
 		defer res.Body.Close()
 		text, err := io.ReadAll(res.Body)
 		if err != nil || res.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s: %s, %w", res.Status, text, err)
+			return fmt.Errorf("%s: %s, %v", res.Status, text, err)
 		}
 		return json.Unmarshal(text, &out)
 	})

@@ -119,8 +119,18 @@ func (i *importing[Req, Res]) run(ctx context.Context) error {
 		if err := i.message(ctx, i.in.Msg()); err != nil {
 			return err
 		}
-		i.done++
 	}
+}
+
+// apart runs f in a goroutine of its own, and sends its panic, or nil. The caller panics with it: only
+// the goroutine of a request can panic without the end of the server.
+func apart(f func()) <-chan any {
+	crashed := make(chan any, 1)
+	go func() {
+		defer func() { crashed <- recover() }()
+		f()
+	}()
+	return crashed
 }
 
 // errLate ends an import for which the listener has waited long enough.
@@ -128,11 +138,14 @@ var errLate = errors.New("the next message did not come in time")
 
 // receive waits for the client's next message. It returns false at the end of the stream.
 func (i *importing[Req, Res]) receive(ctx context.Context) (bool, error) {
-	received := make(chan bool, 1)
-	go func() { received <- i.in.Receive() }()
+	var there bool
+	received := apart(func() { there = i.in.Receive() })
 	over := i.stop
 	select {
-	case there := <-received:
+	case crash := <-received:
+		if crash != nil {
+			panic(crash)
+		}
 		err := i.in.Err()
 		if connect.CodeOf(err) == connect.CodeDeadlineExceeded && ctx.Err() == nil {
 			err = connect.NewError(connect.CodeDeadlineExceeded, errLate)
@@ -165,15 +178,12 @@ func (i *importing[Req, Res]) message(ctx context.Context, m *Req) error {
 	// Both directions at once: a Runner that refuses a message does not read it.
 	call := i.client.CallBidiStream(ctx)
 	passHeaders(call.RequestHeader(), i.in.RequestHeader())
-	sent := make(chan struct{})
-	go func() {
-		defer close(sent)
-		// The error of a stream that ended early comes with its answer.
+	sent := apart(func() {
+		defer call.CloseRequest() //nolint:errcheck // the error of a stream that ended early comes with its answer
 		if m != nil {
 			_ = call.Send(m)
 		}
-		_ = call.CloseRequest()
-	}()
+	})
 	part, err := call.Receive()
 	if err == nil {
 		// The end of the stream may have an error, too.
@@ -182,9 +192,14 @@ func (i *importing[Req, Res]) message(ctx context.Context, m *Req) error {
 		}
 	}
 	_ = call.CloseResponse()
-	<-sent
+	if crash := <-sent; crash != nil {
+		panic(crash)
+	}
 	if err != nil {
 		return err
+	}
+	if m != nil {
+		i.done++
 	}
 	if i.total == nil {
 		i.total = connect.NewResponse(part)

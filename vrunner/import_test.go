@@ -236,6 +236,37 @@ func TestImportOfLargeMessages(t *testing.T) {
 	}
 }
 
+// crashing is a codec that panics.
+type crashing struct{ connect.Codec }
+
+func (crashing) Name() string                { return "proto" }
+func (crashing) Unmarshal([]byte, any) error { panic("it cannot be decoded") }
+
+// TestImportThatPanics: a panic over what a client sends ends its request, and not the server.
+func TestImportThatPanics(t *testing.T) {
+	inWorld(t, func(ctx context.Context, w *world) {
+		r, _ := start(ctx, consumer{w.store, &announced{}}, w.clients(), importStack(nil), vrunner.Config{}, nil)
+		_, h := vrunner.NewImportHandler[text](r, vrunner.ImportProcedure[count]{Procedure: importPath, Add: addCount}, connect.WithCodec(crashing{}))
+		c := connect.NewClient[text, count](inprocess.Client(h), "http://inprocess"+importPath)
+		if _, err := begin(ctx, c, "a").CloseAndReceive(); err == nil || !strings.Contains(err.Error(), "the handler panicked") {
+			t.Error(err)
+		}
+	})
+}
+
+// TestImportCannotAdd: a message is done even if its answer cannot be added to those before.
+func TestImportCannotAdd(t *testing.T) {
+	inWorld(t, func(ctx context.Context, w *world) {
+		r, _ := start(ctx, consumer{w.store, &announced{}}, w.clients(), importStack(nil), vrunner.Config{}, nil)
+		_, h := vrunner.NewImportHandler[text](r, vrunner.ImportProcedure[count]{Procedure: importPath, Add: func(_, _ *count) error { return errors.New("unknown field") }})
+		c := connect.NewClient[text, count](inprocess.Client(h), "http://inprocess"+importPath)
+		ended(t, "two messages", begin(ctx, c, "a", "b"), connect.CodeInternal, "", "2", "unknown field")
+		if got := w.stored(ctx, "v1", "old"); got != "a b" {
+			t.Errorf("there are %s", got)
+		}
+	})
+}
+
 // TestIdleImport: an import that waits for its client holds up no switch, ends with its client, and
 // ends when the server stops.
 func TestIdleImport(t *testing.T) {

@@ -48,12 +48,12 @@ func (a *Audit) panicked(r *http.Request, c Caller) {
 }
 
 // answered records a call with its answer.
-func (a *Audit) answered(c Caller, procedure string, req any, renewed bool, err error) {
+func (a *Audit) answered(c Caller, procedure string, header http.Header, req any, renewed bool, err error) {
 	if a == nil || renewed && err == nil {
 		return
 	}
 	// Text from a request is clipped: a caller must not flood the audit.
-	fields := a.fields(c, callName(procedure))
+	fields := append(a.fields(c, callName(procedure)), forwarded(header)...)
 	if r, ok := req.(interface{ GetName() string }); ok && r.GetName() != "" {
 		fields = append(fields, zap.String("deployment", clip(r.GetName())))
 	}
@@ -74,7 +74,7 @@ func (a *Audit) refused(r *http.Request, c Caller, err error) {
 	if a == nil {
 		return
 	}
-	a.log.Warn("refused", append(a.fields(c, clip(callName(r.URL.Path))), answer(err)...)...)
+	a.log.Warn("refused", append(append(a.fields(c, clip(callName(r.URL.Path))), forwarded(r.Header)...), answer(err)...)...)
 }
 
 // ended records a running call that the Guard ended, because its caller's proof no longer counts.
@@ -92,6 +92,18 @@ func (a *Audit) fields(c Caller, call string) []zap.Field {
 	}
 	return []zap.Field{zap.String("identity", c.Name), zap.String("proof", c.Proof), zap.Strings("roles", roles),
 		zap.String("from", c.Address), zap.String("call", call)}
+}
+
+// ForwardedHeader is set in calls that another controller has forwarded. Its value names that controller
+// and its caller. Any caller can send it, so it gives no right, and the audit records it as a claim.
+const ForwardedHeader = "Dbcontroller-Forwarded"
+
+// forwarded returns the field of a forwarded call.
+func forwarded(header http.Header) []zap.Field {
+	if v := header.Get(ForwardedHeader); v != "" {
+		return []zap.Field{zap.String("forwarded_by", clipTo(v, 300))}
+	}
+	return nil
 }
 
 // maxMessage is the maximum length of an error in the audit. It may quote the request.

@@ -75,12 +75,12 @@ func (c Certificates) Authenticate(_ context.Context, r *http.Request) (Identity
 	case ids > 1 || ids == 1 && len(leaf.URIs) > 1:
 		return Identity{}, unproven("the client certificate has more than one URI; a SPIFFE certificate has one")
 	case ids == 1:
-		return Identity{Name: leaf.URIs[0].String(), Proof: "certificate"}, nil
+		return Identity{Name: leaf.URIs[0].String(), Proof: ProofCertificate}, nil
 	}
 	if leaf.Subject.String() == "" {
 		return Identity{}, unproven("the client certificate has neither a subject nor a SPIFFE id")
 	}
-	return Identity{Name: "cert:" + leaf.Subject.String(), Proof: "certificate"}, nil
+	return Identity{Name: "cert:" + leaf.Subject.String(), Proof: ProofCertificate}, nil
 }
 
 const authorization = "Authorization"

@@ -15,6 +15,9 @@ type Identity struct {
 	Proof string
 }
 
+// ProofCertificate is the Proof of callers with a client certificate.
+const ProofCertificate = "certificate"
+
 var (
 	// Loopback is the caller of a local listener that asks for no proof.
 	Loopback = Identity{Name: "loopback", Proof: "loopback"}

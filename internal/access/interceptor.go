@@ -45,7 +45,7 @@ func (i Interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		}
 		// The audit line comes before the answer.
 		if row.Changes {
-			i.audit.answered(caller, req.Spec().Procedure, req.Any(), renewed, err)
+			i.audit.answered(caller, req.Spec().Procedure, req.Header(), req.Any(), renewed, err)
 		}
 		return res, err
 	}
@@ -59,7 +59,7 @@ func (i Interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) con
 			err = next(ctx, heard)
 		}
 		if row.Changes {
-			i.audit.answered(caller, conn.Spec().Procedure, heard.first, false, err)
+			i.audit.answered(caller, conn.Spec().Procedure, conn.RequestHeader(), heard.first, false, err)
 		}
 		return err
 	}

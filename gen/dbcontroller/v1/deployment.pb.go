@@ -341,8 +341,11 @@ type Deployment struct {
 	Replaced       *Replaced    `protobuf:"bytes,43,opt,name=replaced,proto3" json:"replaced,omitempty"`                                    // absent: what follows was compared since the latest replacement
 	HistoryDropped int64        `protobuf:"varint,31,opt,name=history_dropped,json=historyDropped,proto3" json:"history_dropped,omitempty"` // entries that history had no room for any more; the audit log has them
 	Warnings       []string     `protobuf:"bytes,30,rep,name=warnings,proto3" json:"warnings,omitempty"`                                    // what is insecure about controllers alive now, each with its name
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The other region that it is of, by its name in the configuration of the controller that
+	// answers. Empty: it is in the controller's own coordination store.
+	Region        string `protobuf:"bytes,49,opt,name=region,proto3" json:"region,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Deployment) Reset() {
@@ -611,6 +614,13 @@ func (x *Deployment) GetWarnings() []string {
 		return x.Warnings
 	}
 	return nil
+}
+
+func (x *Deployment) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
 }
 
 // Replaced says which collections applications have replaced, and how far the version that
@@ -3657,6 +3667,7 @@ type ListDeploymentsResponse struct {
 	state         protoimpl.MessageState                `protogen:"open.v1"`
 	Deployments   []*Deployment                         `protobuf:"bytes,1,rep,name=deployments,proto3" json:"deployments,omitempty"`
 	Unreadable    []*ListDeploymentsResponse_Unreadable `protobuf:"bytes,2,rep,name=unreadable,proto3" json:"unreadable,omitempty"`
+	Regions       []*ListDeploymentsResponse_Region     `protobuf:"bytes,3,rep,name=regions,proto3" json:"regions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3701,6 +3712,13 @@ func (x *ListDeploymentsResponse) GetDeployments() []*Deployment {
 func (x *ListDeploymentsResponse) GetUnreadable() []*ListDeploymentsResponse_Unreadable {
 	if x != nil {
 		return x.Unreadable
+	}
+	return nil
+}
+
+func (x *ListDeploymentsResponse) GetRegions() []*ListDeploymentsResponse_Region {
+	if x != nil {
+		return x.Regions
 	}
 	return nil
 }
@@ -8622,6 +8640,59 @@ func (x *ListDeploymentsResponse_Unreadable) GetReason() string {
 	return ""
 }
 
+// The other regions that the controller's configuration names.
+type ListDeploymentsResponse_Region struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Unavailable   string                 `protobuf:"bytes,2,opt,name=unavailable,proto3" json:"unavailable,omitempty"` // why its deployments are missing here; empty: they are not
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDeploymentsResponse_Region) Reset() {
+	*x = ListDeploymentsResponse_Region{}
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[109]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDeploymentsResponse_Region) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDeploymentsResponse_Region) ProtoMessage() {}
+
+func (x *ListDeploymentsResponse_Region) ProtoReflect() protoreflect.Message {
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[109]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDeploymentsResponse_Region.ProtoReflect.Descriptor instead.
+func (*ListDeploymentsResponse_Region) Descriptor() ([]byte, []int) {
+	return file_dbcontroller_v1_deployment_proto_rawDescGZIP(), []int{35, 1}
+}
+
+func (x *ListDeploymentsResponse_Region) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ListDeploymentsResponse_Region) GetUnavailable() string {
+	if x != nil {
+		return x.Unavailable
+	}
+	return ""
+}
+
 type ListUpdatesResponse_Task struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -8634,7 +8705,7 @@ type ListUpdatesResponse_Task struct {
 
 func (x *ListUpdatesResponse_Task) Reset() {
 	*x = ListUpdatesResponse_Task{}
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[110]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8646,7 +8717,7 @@ func (x *ListUpdatesResponse_Task) String() string {
 func (*ListUpdatesResponse_Task) ProtoMessage() {}
 
 func (x *ListUpdatesResponse_Task) ProtoReflect() protoreflect.Message {
-	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[110]
+	mi := &file_dbcontroller_v1_deployment_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8694,7 +8765,7 @@ var File_dbcontroller_v1_deployment_proto protoreflect.FileDescriptor
 
 const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\n" +
-	" dbcontroller/v1/deployment.proto\x12\x0fdbcontroller.v1\"\xf1\v\n" +
+	" dbcontroller/v1/deployment.proto\x12\x0fdbcontroller.v1\"\x89\f\n" +
 	"\n" +
 	"Deployment\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
@@ -8736,7 +8807,8 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\fformer_names\x18* \x01(\v2\x1c.dbcontroller.v1.FormerNamesR\vformerNames\x125\n" +
 	"\breplaced\x18+ \x01(\v2\x19.dbcontroller.v1.ReplacedR\breplaced\x12'\n" +
 	"\x0fhistory_dropped\x18\x1f \x01(\x03R\x0ehistoryDropped\x12\x1a\n" +
-	"\bwarnings\x18\x1e \x03(\tR\bwarnings\"\xeb\x01\n" +
+	"\bwarnings\x18\x1e \x03(\tR\bwarnings\x12\x16\n" +
+	"\x06region\x181 \x01(\tR\x06region\"\xeb\x01\n" +
 	"\bReplaced\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x123\n" +
@@ -9039,16 +9111,20 @@ const file_dbcontroller_v1_deployment_proto_rawDesc = "" +
 	"\rwait_revision\x18\x02 \x01(\x03R\fwaitRevision\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\x03 \x01(\x05R\ttimeoutMs\"\x18\n" +
-	"\x16ListDeploymentsRequest\"\xe7\x01\n" +
+	"\x16ListDeploymentsRequest\"\xf2\x02\n" +
 	"\x17ListDeploymentsResponse\x12=\n" +
 	"\vdeployments\x18\x01 \x03(\v2\x1b.dbcontroller.v1.DeploymentR\vdeployments\x12S\n" +
 	"\n" +
 	"unreadable\x18\x02 \x03(\v23.dbcontroller.v1.ListDeploymentsResponse.UnreadableR\n" +
-	"unreadable\x1a8\n" +
+	"unreadable\x12I\n" +
+	"\aregions\x18\x03 \x03(\v2/.dbcontroller.v1.ListDeploymentsResponse.RegionR\aregions\x1a8\n" +
 	"\n" +
 	"Unreadable\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"}\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x1a>\n" +
+	"\x06Region\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
+	"\vunavailable\x18\x02 \x01(\tR\vunavailable\"}\n" +
 	"\x17CreateDeploymentRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1b\n" +
@@ -9557,7 +9633,7 @@ func file_dbcontroller_v1_deployment_proto_rawDescGZIP() []byte {
 }
 
 var file_dbcontroller_v1_deployment_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 111)
+var file_dbcontroller_v1_deployment_proto_msgTypes = make([]protoimpl.MessageInfo, 112)
 var file_dbcontroller_v1_deployment_proto_goTypes = []any{
 	(UpgradeState_State)(0),                    // 0: dbcontroller.v1.UpgradeState.State
 	(PlanCheck_Verdict)(0),                     // 1: dbcontroller.v1.PlanCheck.Verdict
@@ -9673,8 +9749,9 @@ var file_dbcontroller_v1_deployment_proto_goTypes = []any{
 	nil,                                        // 111: dbcontroller.v1.SwitchReadiness.PredictedMillisEntry
 	nil,                                        // 112: dbcontroller.v1.LastSwitch.MillisEntry
 	(*ListDeploymentsResponse_Unreadable)(nil), // 113: dbcontroller.v1.ListDeploymentsResponse.Unreadable
-	nil,                              // 114: dbcontroller.v1.Rehearsal.MillisEntry
-	(*ListUpdatesResponse_Task)(nil), // 115: dbcontroller.v1.ListUpdatesResponse.Task
+	(*ListDeploymentsResponse_Region)(nil),     // 114: dbcontroller.v1.ListDeploymentsResponse.Region
+	nil,                                        // 115: dbcontroller.v1.Rehearsal.MillisEntry
+	(*ListUpdatesResponse_Task)(nil),           // 116: dbcontroller.v1.ListUpdatesResponse.Task
 }
 var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
 	24,  // 0: dbcontroller.v1.Deployment.upgrade_state:type_name -> dbcontroller.v1.UpgradeState
@@ -9711,124 +9788,125 @@ var file_dbcontroller_v1_deployment_proto_depIdxs = []int32{
 	36,  // 31: dbcontroller.v1.Server.moves:type_name -> dbcontroller.v1.RegionMoves
 	5,   // 32: dbcontroller.v1.ListDeploymentsResponse.deployments:type_name -> dbcontroller.v1.Deployment
 	113, // 33: dbcontroller.v1.ListDeploymentsResponse.unreadable:type_name -> dbcontroller.v1.ListDeploymentsResponse.Unreadable
-	5,   // 34: dbcontroller.v1.CreateDeploymentResponse.deployment:type_name -> dbcontroller.v1.Deployment
-	25,  // 35: dbcontroller.v1.BeginUpgradeRequest.policy:type_name -> dbcontroller.v1.SwitchPolicy
-	53,  // 36: dbcontroller.v1.PlanReport.checks:type_name -> dbcontroller.v1.PlanCheck
-	52,  // 37: dbcontroller.v1.PlanResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	50,  // 38: dbcontroller.v1.PlanResponse.report:type_name -> dbcontroller.v1.PlanReport
-	1,   // 39: dbcontroller.v1.PlanCheck.verdict:type_name -> dbcontroller.v1.PlanCheck.Verdict
-	56,  // 40: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
-	52,  // 41: dbcontroller.v1.RehearseResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	57,  // 42: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
-	114, // 43: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
-	61,  // 44: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
-	52,  // 45: dbcontroller.v1.EstimateLossResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	115, // 46: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
-	71,  // 47: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
-	75,  // 48: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
-	76,  // 49: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
-	52,  // 50: dbcontroller.v1.VerifyResponse.work:type_name -> dbcontroller.v1.WorkProgress
-	79,  // 51: dbcontroller.v1.TryTransformResponse.was:type_name -> dbcontroller.v1.TriedRecord
-	79,  // 52: dbcontroller.v1.TryTransformResponse.there:type_name -> dbcontroller.v1.TriedRecord
-	79,  // 53: dbcontroller.v1.TryTransformResponse.back:type_name -> dbcontroller.v1.TriedRecord
-	80,  // 54: dbcontroller.v1.TryTransformResponse.differences:type_name -> dbcontroller.v1.TriedDifference
-	85,  // 55: dbcontroller.v1.GetSizesResponse.sizes:type_name -> dbcontroller.v1.KindSize
-	88,  // 56: dbcontroller.v1.ListSamplesResponse.samples:type_name -> dbcontroller.v1.Sample
-	98,  // 57: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
-	2,   // 58: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
-	99,  // 59: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
-	101, // 60: dbcontroller.v1.Rollout.policy:type_name -> dbcontroller.v1.RolloutPolicy
-	102, // 61: dbcontroller.v1.Rollout.waves:type_name -> dbcontroller.v1.RolloutWave
-	3,   // 62: dbcontroller.v1.Rollout.state:type_name -> dbcontroller.v1.Rollout.State
-	104, // 63: dbcontroller.v1.Rollout.history:type_name -> dbcontroller.v1.RolloutEvent
-	103, // 64: dbcontroller.v1.RolloutWave.deployments:type_name -> dbcontroller.v1.RolloutDeployment
-	102, // 65: dbcontroller.v1.BeginRolloutRequest.waves:type_name -> dbcontroller.v1.RolloutWave
-	101, // 66: dbcontroller.v1.BeginRolloutRequest.policy:type_name -> dbcontroller.v1.RolloutPolicy
-	100, // 67: dbcontroller.v1.ListRolloutsResponse.rollouts:type_name -> dbcontroller.v1.Rollout
-	4,   // 68: dbcontroller.v1.ChangeRolloutRequest.verb:type_name -> dbcontroller.v1.ChangeRolloutRequest.Verb
-	38,  // 69: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
-	39,  // 70: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
-	41,  // 71: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
-	43,  // 72: dbcontroller.v1.DeploymentService.RemoveDeployment:input_type -> dbcontroller.v1.RemoveDeploymentRequest
-	44,  // 73: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
-	45,  // 74: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
-	46,  // 75: dbcontroller.v1.DeploymentService.Switch:input_type -> dbcontroller.v1.SwitchRequest
-	15,  // 76: dbcontroller.v1.DeploymentService.AcceptBreaches:input_type -> dbcontroller.v1.AcceptBreachesRequest
-	14,  // 77: dbcontroller.v1.DeploymentService.Repair:input_type -> dbcontroller.v1.RepairRequest
-	13,  // 78: dbcontroller.v1.DeploymentService.DecideRestored:input_type -> dbcontroller.v1.DecideRestoredRequest
-	47,  // 79: dbcontroller.v1.DeploymentService.SetPolicy:input_type -> dbcontroller.v1.SetPolicyRequest
-	48,  // 80: dbcontroller.v1.DeploymentService.SetPace:input_type -> dbcontroller.v1.SetPaceRequest
-	49,  // 81: dbcontroller.v1.DeploymentService.Plan:input_type -> dbcontroller.v1.PlanRequest
-	49,  // 82: dbcontroller.v1.DeploymentService.StreamPlan:input_type -> dbcontroller.v1.PlanRequest
-	54,  // 83: dbcontroller.v1.DeploymentService.Rehearse:input_type -> dbcontroller.v1.RehearseRequest
-	58,  // 84: dbcontroller.v1.DeploymentService.Complete:input_type -> dbcontroller.v1.CompleteRequest
-	59,  // 85: dbcontroller.v1.DeploymentService.EstimateLoss:input_type -> dbcontroller.v1.EstimateLossRequest
-	62,  // 86: dbcontroller.v1.DeploymentService.ListUpdates:input_type -> dbcontroller.v1.ListUpdatesRequest
-	64,  // 87: dbcontroller.v1.DeploymentService.BeginUpdate:input_type -> dbcontroller.v1.BeginUpdateRequest
-	65,  // 88: dbcontroller.v1.DeploymentService.CancelUpdate:input_type -> dbcontroller.v1.CancelUpdateRequest
-	68,  // 89: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
-	69,  // 90: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
-	72,  // 91: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
-	66,  // 92: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
-	73,  // 93: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
-	77,  // 94: dbcontroller.v1.DeploymentService.TryTransform:input_type -> dbcontroller.v1.TryTransformRequest
-	81,  // 95: dbcontroller.v1.DeploymentService.SampleRecord:input_type -> dbcontroller.v1.SampleRecordRequest
-	83,  // 96: dbcontroller.v1.DeploymentService.GetSizes:input_type -> dbcontroller.v1.GetSizesRequest
-	86,  // 97: dbcontroller.v1.DeploymentService.ListSamples:input_type -> dbcontroller.v1.ListSamplesRequest
-	89,  // 98: dbcontroller.v1.DeploymentService.GetVersion:input_type -> dbcontroller.v1.GetVersionRequest
-	105, // 99: dbcontroller.v1.DeploymentService.BeginRollout:input_type -> dbcontroller.v1.BeginRolloutRequest
-	106, // 100: dbcontroller.v1.DeploymentService.GetRollout:input_type -> dbcontroller.v1.GetRolloutRequest
-	107, // 101: dbcontroller.v1.DeploymentService.ListRollouts:input_type -> dbcontroller.v1.ListRolloutsRequest
-	109, // 102: dbcontroller.v1.DeploymentService.ChangeRollout:input_type -> dbcontroller.v1.ChangeRolloutRequest
-	110, // 103: dbcontroller.v1.DeploymentService.ForgetRollout:input_type -> dbcontroller.v1.ForgetRolloutRequest
-	91,  // 104: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
-	93,  // 105: dbcontroller.v1.DeploymentService.DeregisterClient:input_type -> dbcontroller.v1.DeregisterClientRequest
-	95,  // 106: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
-	97,  // 107: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
-	5,   // 108: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
-	40,  // 109: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
-	42,  // 110: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
-	5,   // 111: dbcontroller.v1.DeploymentService.RemoveDeployment:output_type -> dbcontroller.v1.Deployment
-	5,   // 112: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
-	5,   // 113: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
-	5,   // 114: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
-	5,   // 115: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
-	5,   // 116: dbcontroller.v1.DeploymentService.Repair:output_type -> dbcontroller.v1.Deployment
-	5,   // 117: dbcontroller.v1.DeploymentService.DecideRestored:output_type -> dbcontroller.v1.Deployment
-	5,   // 118: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
-	5,   // 119: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
-	50,  // 120: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
-	51,  // 121: dbcontroller.v1.DeploymentService.StreamPlan:output_type -> dbcontroller.v1.PlanResponse
-	55,  // 122: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
-	5,   // 123: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
-	60,  // 124: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
-	63,  // 125: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
-	5,   // 126: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
-	5,   // 127: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
-	5,   // 128: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
-	70,  // 129: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
-	71,  // 130: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
-	67,  // 131: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
-	74,  // 132: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
-	78,  // 133: dbcontroller.v1.DeploymentService.TryTransform:output_type -> dbcontroller.v1.TryTransformResponse
-	82,  // 134: dbcontroller.v1.DeploymentService.SampleRecord:output_type -> dbcontroller.v1.SampleRecordResponse
-	84,  // 135: dbcontroller.v1.DeploymentService.GetSizes:output_type -> dbcontroller.v1.GetSizesResponse
-	87,  // 136: dbcontroller.v1.DeploymentService.ListSamples:output_type -> dbcontroller.v1.ListSamplesResponse
-	90,  // 137: dbcontroller.v1.DeploymentService.GetVersion:output_type -> dbcontroller.v1.Version
-	100, // 138: dbcontroller.v1.DeploymentService.BeginRollout:output_type -> dbcontroller.v1.Rollout
-	100, // 139: dbcontroller.v1.DeploymentService.GetRollout:output_type -> dbcontroller.v1.Rollout
-	108, // 140: dbcontroller.v1.DeploymentService.ListRollouts:output_type -> dbcontroller.v1.ListRolloutsResponse
-	100, // 141: dbcontroller.v1.DeploymentService.ChangeRollout:output_type -> dbcontroller.v1.Rollout
-	100, // 142: dbcontroller.v1.DeploymentService.ForgetRollout:output_type -> dbcontroller.v1.Rollout
-	92,  // 143: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
-	94,  // 144: dbcontroller.v1.DeploymentService.DeregisterClient:output_type -> dbcontroller.v1.DeregisterClientResponse
-	96,  // 145: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
-	98,  // 146: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
-	108, // [108:147] is the sub-list for method output_type
-	69,  // [69:108] is the sub-list for method input_type
-	69,  // [69:69] is the sub-list for extension type_name
-	69,  // [69:69] is the sub-list for extension extendee
-	0,   // [0:69] is the sub-list for field type_name
+	114, // 34: dbcontroller.v1.ListDeploymentsResponse.regions:type_name -> dbcontroller.v1.ListDeploymentsResponse.Region
+	5,   // 35: dbcontroller.v1.CreateDeploymentResponse.deployment:type_name -> dbcontroller.v1.Deployment
+	25,  // 36: dbcontroller.v1.BeginUpgradeRequest.policy:type_name -> dbcontroller.v1.SwitchPolicy
+	53,  // 37: dbcontroller.v1.PlanReport.checks:type_name -> dbcontroller.v1.PlanCheck
+	52,  // 38: dbcontroller.v1.PlanResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	50,  // 39: dbcontroller.v1.PlanResponse.report:type_name -> dbcontroller.v1.PlanReport
+	1,   // 40: dbcontroller.v1.PlanCheck.verdict:type_name -> dbcontroller.v1.PlanCheck.Verdict
+	56,  // 41: dbcontroller.v1.RehearseResponse.report:type_name -> dbcontroller.v1.RehearseReport
+	52,  // 42: dbcontroller.v1.RehearseResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	57,  // 43: dbcontroller.v1.RehearseReport.switches:type_name -> dbcontroller.v1.Rehearsal
+	115, // 44: dbcontroller.v1.Rehearsal.millis:type_name -> dbcontroller.v1.Rehearsal.MillisEntry
+	61,  // 45: dbcontroller.v1.EstimateLossResponse.report:type_name -> dbcontroller.v1.LossReport
+	52,  // 46: dbcontroller.v1.EstimateLossResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	116, // 47: dbcontroller.v1.ListUpdatesResponse.tasks:type_name -> dbcontroller.v1.ListUpdatesResponse.Task
+	71,  // 48: dbcontroller.v1.ListParkedResponse.parked:type_name -> dbcontroller.v1.ParkedRecord
+	75,  // 49: dbcontroller.v1.VerifyResponse.progress:type_name -> dbcontroller.v1.VerifyProgress
+	76,  // 50: dbcontroller.v1.VerifyResponse.report:type_name -> dbcontroller.v1.VerifyReport
+	52,  // 51: dbcontroller.v1.VerifyResponse.work:type_name -> dbcontroller.v1.WorkProgress
+	79,  // 52: dbcontroller.v1.TryTransformResponse.was:type_name -> dbcontroller.v1.TriedRecord
+	79,  // 53: dbcontroller.v1.TryTransformResponse.there:type_name -> dbcontroller.v1.TriedRecord
+	79,  // 54: dbcontroller.v1.TryTransformResponse.back:type_name -> dbcontroller.v1.TriedRecord
+	80,  // 55: dbcontroller.v1.TryTransformResponse.differences:type_name -> dbcontroller.v1.TriedDifference
+	85,  // 56: dbcontroller.v1.GetSizesResponse.sizes:type_name -> dbcontroller.v1.KindSize
+	88,  // 57: dbcontroller.v1.ListSamplesResponse.samples:type_name -> dbcontroller.v1.Sample
+	98,  // 58: dbcontroller.v1.RegisterClientResponse.location:type_name -> dbcontroller.v1.Location
+	2,   // 59: dbcontroller.v1.Location.state:type_name -> dbcontroller.v1.Location.State
+	99,  // 60: dbcontroller.v1.Location.kinds:type_name -> dbcontroller.v1.KindLocation
+	101, // 61: dbcontroller.v1.Rollout.policy:type_name -> dbcontroller.v1.RolloutPolicy
+	102, // 62: dbcontroller.v1.Rollout.waves:type_name -> dbcontroller.v1.RolloutWave
+	3,   // 63: dbcontroller.v1.Rollout.state:type_name -> dbcontroller.v1.Rollout.State
+	104, // 64: dbcontroller.v1.Rollout.history:type_name -> dbcontroller.v1.RolloutEvent
+	103, // 65: dbcontroller.v1.RolloutWave.deployments:type_name -> dbcontroller.v1.RolloutDeployment
+	102, // 66: dbcontroller.v1.BeginRolloutRequest.waves:type_name -> dbcontroller.v1.RolloutWave
+	101, // 67: dbcontroller.v1.BeginRolloutRequest.policy:type_name -> dbcontroller.v1.RolloutPolicy
+	100, // 68: dbcontroller.v1.ListRolloutsResponse.rollouts:type_name -> dbcontroller.v1.Rollout
+	4,   // 69: dbcontroller.v1.ChangeRolloutRequest.verb:type_name -> dbcontroller.v1.ChangeRolloutRequest.Verb
+	38,  // 70: dbcontroller.v1.DeploymentService.GetDeployment:input_type -> dbcontroller.v1.GetDeploymentRequest
+	39,  // 71: dbcontroller.v1.DeploymentService.ListDeployments:input_type -> dbcontroller.v1.ListDeploymentsRequest
+	41,  // 72: dbcontroller.v1.DeploymentService.CreateDeployment:input_type -> dbcontroller.v1.CreateDeploymentRequest
+	43,  // 73: dbcontroller.v1.DeploymentService.RemoveDeployment:input_type -> dbcontroller.v1.RemoveDeploymentRequest
+	44,  // 74: dbcontroller.v1.DeploymentService.BeginUpgrade:input_type -> dbcontroller.v1.BeginUpgradeRequest
+	45,  // 75: dbcontroller.v1.DeploymentService.AbortUpgrade:input_type -> dbcontroller.v1.AbortUpgradeRequest
+	46,  // 76: dbcontroller.v1.DeploymentService.Switch:input_type -> dbcontroller.v1.SwitchRequest
+	15,  // 77: dbcontroller.v1.DeploymentService.AcceptBreaches:input_type -> dbcontroller.v1.AcceptBreachesRequest
+	14,  // 78: dbcontroller.v1.DeploymentService.Repair:input_type -> dbcontroller.v1.RepairRequest
+	13,  // 79: dbcontroller.v1.DeploymentService.DecideRestored:input_type -> dbcontroller.v1.DecideRestoredRequest
+	47,  // 80: dbcontroller.v1.DeploymentService.SetPolicy:input_type -> dbcontroller.v1.SetPolicyRequest
+	48,  // 81: dbcontroller.v1.DeploymentService.SetPace:input_type -> dbcontroller.v1.SetPaceRequest
+	49,  // 82: dbcontroller.v1.DeploymentService.Plan:input_type -> dbcontroller.v1.PlanRequest
+	49,  // 83: dbcontroller.v1.DeploymentService.StreamPlan:input_type -> dbcontroller.v1.PlanRequest
+	54,  // 84: dbcontroller.v1.DeploymentService.Rehearse:input_type -> dbcontroller.v1.RehearseRequest
+	58,  // 85: dbcontroller.v1.DeploymentService.Complete:input_type -> dbcontroller.v1.CompleteRequest
+	59,  // 86: dbcontroller.v1.DeploymentService.EstimateLoss:input_type -> dbcontroller.v1.EstimateLossRequest
+	62,  // 87: dbcontroller.v1.DeploymentService.ListUpdates:input_type -> dbcontroller.v1.ListUpdatesRequest
+	64,  // 88: dbcontroller.v1.DeploymentService.BeginUpdate:input_type -> dbcontroller.v1.BeginUpdateRequest
+	65,  // 89: dbcontroller.v1.DeploymentService.CancelUpdate:input_type -> dbcontroller.v1.CancelUpdateRequest
+	68,  // 90: dbcontroller.v1.DeploymentService.WatchDeployment:input_type -> dbcontroller.v1.WatchDeploymentRequest
+	69,  // 91: dbcontroller.v1.DeploymentService.ListParked:input_type -> dbcontroller.v1.ListParkedRequest
+	72,  // 92: dbcontroller.v1.DeploymentService.WaiveParked:input_type -> dbcontroller.v1.WaiveParkedRequest
+	66,  // 93: dbcontroller.v1.DeploymentService.WaiveKind:input_type -> dbcontroller.v1.WaiveKindRequest
+	73,  // 94: dbcontroller.v1.DeploymentService.Verify:input_type -> dbcontroller.v1.VerifyRequest
+	77,  // 95: dbcontroller.v1.DeploymentService.TryTransform:input_type -> dbcontroller.v1.TryTransformRequest
+	81,  // 96: dbcontroller.v1.DeploymentService.SampleRecord:input_type -> dbcontroller.v1.SampleRecordRequest
+	83,  // 97: dbcontroller.v1.DeploymentService.GetSizes:input_type -> dbcontroller.v1.GetSizesRequest
+	86,  // 98: dbcontroller.v1.DeploymentService.ListSamples:input_type -> dbcontroller.v1.ListSamplesRequest
+	89,  // 99: dbcontroller.v1.DeploymentService.GetVersion:input_type -> dbcontroller.v1.GetVersionRequest
+	105, // 100: dbcontroller.v1.DeploymentService.BeginRollout:input_type -> dbcontroller.v1.BeginRolloutRequest
+	106, // 101: dbcontroller.v1.DeploymentService.GetRollout:input_type -> dbcontroller.v1.GetRolloutRequest
+	107, // 102: dbcontroller.v1.DeploymentService.ListRollouts:input_type -> dbcontroller.v1.ListRolloutsRequest
+	109, // 103: dbcontroller.v1.DeploymentService.ChangeRollout:input_type -> dbcontroller.v1.ChangeRolloutRequest
+	110, // 104: dbcontroller.v1.DeploymentService.ForgetRollout:input_type -> dbcontroller.v1.ForgetRolloutRequest
+	91,  // 105: dbcontroller.v1.DeploymentService.RegisterClient:input_type -> dbcontroller.v1.RegisterClientRequest
+	93,  // 106: dbcontroller.v1.DeploymentService.DeregisterClient:input_type -> dbcontroller.v1.DeregisterClientRequest
+	95,  // 107: dbcontroller.v1.DeploymentService.AckHold:input_type -> dbcontroller.v1.AckHoldRequest
+	97,  // 108: dbcontroller.v1.DeploymentService.GetLocation:input_type -> dbcontroller.v1.GetLocationRequest
+	5,   // 109: dbcontroller.v1.DeploymentService.GetDeployment:output_type -> dbcontroller.v1.Deployment
+	40,  // 110: dbcontroller.v1.DeploymentService.ListDeployments:output_type -> dbcontroller.v1.ListDeploymentsResponse
+	42,  // 111: dbcontroller.v1.DeploymentService.CreateDeployment:output_type -> dbcontroller.v1.CreateDeploymentResponse
+	5,   // 112: dbcontroller.v1.DeploymentService.RemoveDeployment:output_type -> dbcontroller.v1.Deployment
+	5,   // 113: dbcontroller.v1.DeploymentService.BeginUpgrade:output_type -> dbcontroller.v1.Deployment
+	5,   // 114: dbcontroller.v1.DeploymentService.AbortUpgrade:output_type -> dbcontroller.v1.Deployment
+	5,   // 115: dbcontroller.v1.DeploymentService.Switch:output_type -> dbcontroller.v1.Deployment
+	5,   // 116: dbcontroller.v1.DeploymentService.AcceptBreaches:output_type -> dbcontroller.v1.Deployment
+	5,   // 117: dbcontroller.v1.DeploymentService.Repair:output_type -> dbcontroller.v1.Deployment
+	5,   // 118: dbcontroller.v1.DeploymentService.DecideRestored:output_type -> dbcontroller.v1.Deployment
+	5,   // 119: dbcontroller.v1.DeploymentService.SetPolicy:output_type -> dbcontroller.v1.Deployment
+	5,   // 120: dbcontroller.v1.DeploymentService.SetPace:output_type -> dbcontroller.v1.Deployment
+	50,  // 121: dbcontroller.v1.DeploymentService.Plan:output_type -> dbcontroller.v1.PlanReport
+	51,  // 122: dbcontroller.v1.DeploymentService.StreamPlan:output_type -> dbcontroller.v1.PlanResponse
+	55,  // 123: dbcontroller.v1.DeploymentService.Rehearse:output_type -> dbcontroller.v1.RehearseResponse
+	5,   // 124: dbcontroller.v1.DeploymentService.Complete:output_type -> dbcontroller.v1.Deployment
+	60,  // 125: dbcontroller.v1.DeploymentService.EstimateLoss:output_type -> dbcontroller.v1.EstimateLossResponse
+	63,  // 126: dbcontroller.v1.DeploymentService.ListUpdates:output_type -> dbcontroller.v1.ListUpdatesResponse
+	5,   // 127: dbcontroller.v1.DeploymentService.BeginUpdate:output_type -> dbcontroller.v1.Deployment
+	5,   // 128: dbcontroller.v1.DeploymentService.CancelUpdate:output_type -> dbcontroller.v1.Deployment
+	5,   // 129: dbcontroller.v1.DeploymentService.WatchDeployment:output_type -> dbcontroller.v1.Deployment
+	70,  // 130: dbcontroller.v1.DeploymentService.ListParked:output_type -> dbcontroller.v1.ListParkedResponse
+	71,  // 131: dbcontroller.v1.DeploymentService.WaiveParked:output_type -> dbcontroller.v1.ParkedRecord
+	67,  // 132: dbcontroller.v1.DeploymentService.WaiveKind:output_type -> dbcontroller.v1.WaiveKindResponse
+	74,  // 133: dbcontroller.v1.DeploymentService.Verify:output_type -> dbcontroller.v1.VerifyResponse
+	78,  // 134: dbcontroller.v1.DeploymentService.TryTransform:output_type -> dbcontroller.v1.TryTransformResponse
+	82,  // 135: dbcontroller.v1.DeploymentService.SampleRecord:output_type -> dbcontroller.v1.SampleRecordResponse
+	84,  // 136: dbcontroller.v1.DeploymentService.GetSizes:output_type -> dbcontroller.v1.GetSizesResponse
+	87,  // 137: dbcontroller.v1.DeploymentService.ListSamples:output_type -> dbcontroller.v1.ListSamplesResponse
+	90,  // 138: dbcontroller.v1.DeploymentService.GetVersion:output_type -> dbcontroller.v1.Version
+	100, // 139: dbcontroller.v1.DeploymentService.BeginRollout:output_type -> dbcontroller.v1.Rollout
+	100, // 140: dbcontroller.v1.DeploymentService.GetRollout:output_type -> dbcontroller.v1.Rollout
+	108, // 141: dbcontroller.v1.DeploymentService.ListRollouts:output_type -> dbcontroller.v1.ListRolloutsResponse
+	100, // 142: dbcontroller.v1.DeploymentService.ChangeRollout:output_type -> dbcontroller.v1.Rollout
+	100, // 143: dbcontroller.v1.DeploymentService.ForgetRollout:output_type -> dbcontroller.v1.Rollout
+	92,  // 144: dbcontroller.v1.DeploymentService.RegisterClient:output_type -> dbcontroller.v1.RegisterClientResponse
+	94,  // 145: dbcontroller.v1.DeploymentService.DeregisterClient:output_type -> dbcontroller.v1.DeregisterClientResponse
+	96,  // 146: dbcontroller.v1.DeploymentService.AckHold:output_type -> dbcontroller.v1.AckHoldResponse
+	98,  // 147: dbcontroller.v1.DeploymentService.GetLocation:output_type -> dbcontroller.v1.Location
+	109, // [109:148] is the sub-list for method output_type
+	70,  // [70:109] is the sub-list for method input_type
+	70,  // [70:70] is the sub-list for extension type_name
+	70,  // [70:70] is the sub-list for extension extendee
+	0,   // [0:70] is the sub-list for field type_name
 }
 
 func init() { file_dbcontroller_v1_deployment_proto_init() }
@@ -9853,7 +9931,7 @@ func file_dbcontroller_v1_deployment_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dbcontroller_v1_deployment_proto_rawDesc), len(file_dbcontroller_v1_deployment_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   111,
+			NumMessages:   112,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

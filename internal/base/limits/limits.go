@@ -52,6 +52,12 @@ const (
 	Watches = 128
 	// OperatorShare reserves one of this many requests and watches of a listener for operators.
 	OperatorShare = 8
+	// ForwardedBytes is the maximum size of an answer, or of one message of a stream, from another
+	// controller that a call was forwarded to.
+	ForwardedBytes = 8 << 20
+	// Forwards is the maximum number of parallel calls that a process forwards to the same controllers,
+	// without streams. More wait.
+	Forwards = 16
 )
 
 // Limits of a server's API.

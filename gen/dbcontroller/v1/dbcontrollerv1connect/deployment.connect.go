@@ -165,7 +165,9 @@ type DeploymentServiceClient interface {
 	// until the deployment is newer than that, or timeout_ms has passed.
 	GetDeployment(context.Context, *connect.Request[v1.GetDeploymentRequest]) (*connect.Response[v1.Deployment], error)
 	// ListDeployments returns all deployments of this coordination store by name, without
-	// progress, servers and controllers.
+	// progress, servers and controllers. After them come those of the other regions that the
+	// controller's configuration names, region by region. A region that cannot be asked is named
+	// with the reason.
 	ListDeployments(context.Context, *connect.Request[v1.ListDeploymentsRequest]) (*connect.Response[v1.ListDeploymentsResponse], error)
 	// CreateDeployment creates a deployment unless there is one, and returns the one
 	// that stands.
@@ -798,7 +800,9 @@ type DeploymentServiceHandler interface {
 	// until the deployment is newer than that, or timeout_ms has passed.
 	GetDeployment(context.Context, *connect.Request[v1.GetDeploymentRequest]) (*connect.Response[v1.Deployment], error)
 	// ListDeployments returns all deployments of this coordination store by name, without
-	// progress, servers and controllers.
+	// progress, servers and controllers. After them come those of the other regions that the
+	// controller's configuration names, region by region. A region that cannot be asked is named
+	// with the reason.
 	ListDeployments(context.Context, *connect.Request[v1.ListDeploymentsRequest]) (*connect.Response[v1.ListDeploymentsResponse], error)
 	// CreateDeployment creates a deployment unless there is one, and returns the one
 	// that stands.

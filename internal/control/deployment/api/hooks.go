@@ -42,12 +42,20 @@ type Loss interface {
 	EstimateLoss(ctx context.Context, progress func(compared int64)) (*pb.LossReport, error)
 }
 
+// ElsewhereError refuses a request that only a controller can answer that is configured for the
+// deployment.
+type ElsewhereError struct{ refused *upgradestate.RefusedError }
+
+func (e *ElsewhereError) Error() string { return e.refused.Error() }
+
+func (e *ElsewhereError) Unwrap() error { return e.refused }
+
 // cannot returns the error of a controller that lacks a hook, or is configured for another
 // deployment.
 func (v *Service) cannot(what string, s *deployment.Store, has bool) error {
 	switch {
 	case s != v.own:
-		return refuse(what + ": this controller is not configured for " + s.Name() + ": ask a controller that is")
+		return &ElsewhereError{&upgradestate.RefusedError{Reason: what + ": this controller is not configured for " + s.Name() + ": ask a controller that is"}}
 	case !has:
 		return refuse(what + ": this controller cannot: ask a controller that is configured for it")
 	}

@@ -75,7 +75,7 @@ func TestGetReadsAsDocumented(t *testing.T) {
 		},
 		"servers": [{"id": "bbs-1", "protocol": 1, "versions": ["v1", "v2"], "activeVersion": "v1",
 			"client": false, "acked": false, "held": 0, "restartMillis": 0, "since": "", "usage": [], "warnings": [], "copies": [], "moves": []}],
-		"controllers": ["ctl/1"], "breaches": [], "confirm": "", "confirmLacks": "", "warnings": [], "unreadable": [], "restored": "", "different": "", "views": "", "following": [], "historyDropped": "0"
+		"controllers": ["ctl/1"], "breaches": [], "confirm": "", "confirmLacks": "", "warnings": [], "unreadable": [], "restored": "", "region": "", "different": "", "views": "", "following": [], "historyDropped": "0"
 	}`, revision), &want); err != nil {
 		t.Fatal(err)
 	}

@@ -2,11 +2,15 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
 
 	"connectrpc.com/connect"
+
+	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
+	"dbcontroller.dev/internal/control/deployment"
 )
 
 // Several answers for the deployments of one process, by a Service for each. Its methods may be called
@@ -41,6 +45,32 @@ func (v *Several) Set(s *Service) {
 	name := s.own.Name()
 	close(v.byName[name].replaced)
 	v.byName[name] = answering{s, make(chan struct{})}
+}
+
+// Runs reports whether this process answers about a deployment by itself. Requests without a name are
+// about its own.
+func (v *Several) Runs(name string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	_, ok := v.byName[name]
+	return ok || name == ""
+}
+
+// Stored reports whether the coordination store of this process has a deployment, even one that cannot be
+// read. An invalid name is not stored.
+func (v *Several) Stored(ctx context.Context, name string) (bool, error) {
+	s, err := v.any().own.Other(name)
+	if err != nil {
+		return false, nil //nolint:nilerr // the call itself reports the wrong name
+	}
+	_, err = s.Get(ctx)
+	switch {
+	case errors.Is(err, deployment.ErrNotFound):
+		return false, nil
+	case err == nil, errors.Is(err, deployment.ErrFormat), errors.Is(err, deployment.ErrCorrupt):
+		return true, nil
+	}
+	return false, err
 }
 
 // any returns a Service for calls that are about no deployment of this process.
@@ -83,7 +113,7 @@ func replaced(ctx context.Context) <-chan struct{} {
 	return c
 }
 
-// NewHandlerOf is NewHandler for several deployments.
-func NewHandlerOf(v *Several, opts ...connect.HandlerOption) (string, http.Handler) {
-	return newHandler(v, errorCodes{v.of}, opts...)
+// NewHandlerOf is NewHandler for several deployments. front answers in front of v, or is v.
+func NewHandlerOf(v *Several, front dbcontrollerv1connect.DeploymentServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
+	return newHandler(front, errorCodes{v.of}, opts...)
 }

@@ -44,7 +44,7 @@ func serveReplaceable(t *testing.T) replaceable {
 	}
 	r.down, r.up = service(noController), service(aController)
 	r.several = api.NewSeveral(r.down)
-	path, handler := api.NewHandlerOf(r.several)
+	path, handler := api.NewHandlerOf(r.several, r.several)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if strings.HasSuffix(req.URL.Path, "/GetLocation") {
 			context.AfterFunc(req.Context(), func() { r.broken <- struct{}{} })

@@ -220,8 +220,8 @@ func (v *Service) transformHash(s *deployment.Store, d upgradestate.Deployment, 
 	if unfollowed(d, target) && !snapshot {
 		return "", refuse(fmt.Sprintf("begin-upgrade: there is no rollback from %s to %s: %s; 'rollback --to-snapshot' returns without the later writes", d.CurrentVersion, target, status.NoReverseSync(d)))
 	}
-	if v.cfg.Upgrades == nil || s != v.own {
-		return "", refuse(fmt.Sprintf("begin-upgrade: this controller is not configured for %s: ask a controller that is", s.Name()))
+	if err := v.cannot("begin-upgrade", s, v.cfg.Upgrades != nil); err != nil {
+		return "", err
 	}
 	hash, err := v.cfg.Upgrades.TransformHash(d.CurrentVersion, target)
 	if err != nil {
@@ -293,8 +293,8 @@ func (v *Service) Verify(ctx context.Context, req *connect.Request[pb.VerifyRequ
 		return err
 	}
 	// Only a controller with the transformations can compare.
-	if v.cfg.Verifier == nil || s != v.own {
-		return refuse(fmt.Sprintf("verify: this controller is not configured for %s: ask a controller that is", s.Name()))
+	if err := v.cannot("verify", s, v.cfg.Verifier != nil); err != nil {
+		return err
 	}
 	if !v.verifying.TryLock() {
 		return refuse("verify: a comparison runs already: wait until it ends")

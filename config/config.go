@@ -47,15 +47,20 @@ type Config struct {
 	Controllers []string
 	// ShowRecords lets operators read single records on the page.
 	ShowRecords bool
-	Access      Access
-	DBs         []DB   // in the order of the file, one for each version and place
-	Kinds       []Kind // fixed-name kinds; empty for a service with managed kinds
-	Updates     []Update
-	Imports     []Import   // other deployments that this one's records refer to
-	Referrers   []Referrer // fields of other deployments' records that refer to this one
-	Hooks       []Hook
-	Search      Search
-	Regions     Regions
+	// Address is what other controllers reach this process's API under. Empty: it is not announced, and
+	// they forward no calls to it.
+	Address    string
+	Peers      Peers // how this process proves itself to controllers with announced addresses
+	APIRegions []APIRegion
+	Access     Access
+	DBs        []DB   // in the order of the file, one for each version and place
+	Kinds      []Kind // fixed-name kinds; empty for a service with managed kinds
+	Updates    []Update
+	Imports    []Import   // other deployments that this one's records refer to
+	Referrers  []Referrer // fields of other deployments' records that refer to this one
+	Hooks      []Hook
+	Search     Search
+	Regions    Regions
 	// RolloutChecks are the checks that gates of rollouts can name.
 	RolloutChecks []RolloutCheck
 	// ShowValues allows the errors of parked records to quote values.

@@ -62,7 +62,7 @@ func (r *reader) config(root node) Config {
 	c.ShardMetrics = r.flag(op["shardMetrics"], false)
 	c.Profiles = r.flag(op["pprof"], false)
 	c.Traces = r.traces(op["traces"])
-	api := r.mapping(m["api"], "listen", "applications", "page", "controllers", "records")
+	api := r.mapping(m["api"], "listen", "applications", "page", "controllers", "records", "address", "peers", "regions")
 	c.API = r.listen(api["listen"], DefaultAPIListen)
 	c.Applications = r.listen(api["applications"], "")
 	c.Page = r.flag(api["page"], true)
@@ -71,6 +71,9 @@ func (r *reader) config(root node) Config {
 		c.Controllers = append(c.Controllers, r.controller(item))
 	}
 	c.Access = r.access(m["access"])
+	c.Address = r.apiAddress(api["address"], c.Access.Cert != "")
+	c.Peers = r.peers(r.mapping(api["peers"], peerKeys...))
+	c.APIRegions = r.apiRegions(api["regions"])
 	c.DBs = r.dbs(m["dbs"])
 	c.InitialVersion = r.initialVersion(m["initialVersion"], c)
 	c.Kinds = r.kinds(m["kinds"], c.APIVersions())
@@ -118,11 +121,27 @@ func (r *reader) listen(at node, def string) string {
 // controller returns the address of a controller's API, which is also the origin of its page.
 func (r *reader) controller(at node) string {
 	s, _ := r.text(at)
-	u, err := url.Parse(s)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Scheme+"://"+u.Host != s || strings.ContainsAny(s, " ;,'\"*") {
-		r.fail(at, shown(s), "want http://host:port or https://host:port of the API of a controller")
+	if controllerURL(s) == nil {
+		r.fail(at, addressShown(s), "want http://host:port or https://host:port of the API of a controller")
 	}
 	return s
+}
+
+// addressShown is shown for an address, unless it may hold a password.
+func addressShown(s string) string {
+	if strings.Contains(s, "@") {
+		return ""
+	}
+	return shown(s)
+}
+
+// controllerURL returns the parsed address of a controller's API, or nil if it is none.
+func controllerURL(s string) *url.URL {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Scheme+"://"+u.Host != s || strings.ContainsAny(s, " ;,'\"*") {
+		return nil
+	}
+	return u
 }
 
 // traces requires an endpoint if the section has any key. Without an endpoint nothing is traced.

@@ -36,7 +36,7 @@ var layers = [][]string{
 	},
 	{"resource", "internal/proxy"},
 	{"internal/control/deployment", "internal/engine/collections", "internal/engine/copies", "internal/engine/moves", "examples"},
-	{"internal/control/preflight", "internal/control/rehearsal"},
+	{"internal/control/preflight", "internal/control/rehearsal", "internal/control/forward"},
 	{"internal/control/controller", "internal/control/removal"},
 	{"examples/starter"}, // the service that it writes is a program, and calls the face; the rest knows nothing
 	{"internal/program", "cmd"},

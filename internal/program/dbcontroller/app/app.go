@@ -43,6 +43,7 @@ type App struct {
 	cfg        config.Config
 	opts       Options
 	controller *controller.App
+	store      coord.Store
 	log        *zap.Logger
 	wrong      error // error in the configuration, returned by Run
 }
@@ -63,7 +64,7 @@ func New(cfg config.Config, registry *transform.Registry, store coord.Store, opt
 	}
 	return &App{
 		cfg: cfg, opts: opts, controller: controller.New(set, registry, store, backend{cfg, nil, log}, opts.Options, log),
-		log: log.With(zap.String("controller", opts.ID)), wrong: wrong,
+		store: store, log: log.With(zap.String("controller", opts.ID)), wrong: wrong,
 	}
 }
 

@@ -2,7 +2,9 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"path/filepath"
 	"slices"
 
 	"connectrpc.com/connect"
@@ -14,7 +16,10 @@ import (
 	"dbcontroller.dev/internal/access"
 	"dbcontroller.dev/internal/access/door"
 	"dbcontroller.dev/internal/control/controller"
+	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/internal/control/deployment/api"
+	"dbcontroller.dev/internal/control/forward"
+	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/internal/program/adminport"
 	"dbcontroller.dev/internal/program/lock"
 	"dbcontroller.dev/internal/program/page"
@@ -27,19 +32,29 @@ type doors struct {
 	apps  *door.Door // calls of applications only; nil: served with the API
 	page  *page.Page // for operators, with the API; nil: none
 	port  *adminport.Port
+
+	others    *forward.Others
+	record    *deployment.Store // of any deployment of the process
+	announces deployment.Addressed
 }
 
 func (a *App) open() (*doors, error) {
-	return open(a.cfg, a.opts, adminport.Content{Ready: a.controller.Ready, Metrics: []prometheus.Collector{a.controller.Metrics()}}, a.log)
+	return open(a.cfg, a.opts, a.store, []string{a.cfg.Deployment}, adminport.Content{Ready: a.controller.Ready, Metrics: []prometheus.Collector{a.controller.Metrics()}}, a.log)
 }
 
-// open opens the listeners of a process.
-func open(cfg config.Config, opts Options, content adminport.Content, log *zap.Logger) (*doors, error) {
+// open opens the listeners of a process with some deployments.
+func open(cfg config.Config, opts Options, store coord.Store, deployments []string, content adminport.Content, log *zap.Logger) (*doors, error) {
 	lock, err := lock.New(cfg.Access, opts.Insecure, log)
 	if err != nil {
 		return nil, err
 	}
-	d := &doors{audit: lock.Audit}
+	d := &doors{
+		audit: lock.Audit, record: deployment.New(store, cfg.Deployment, deployment.Config{Log: log}),
+		announces: deployment.Addressed{ID: opts.ID, Address: cfg.Address, Deployments: deployments, Build: opts.Build.Version},
+	}
+	if d.others, err = forward.Open(othersOf(cfg, opts.ID, log)); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Base(cfg.Path), err)
+	}
 	calls, pages := access.Calls, []string(nil)
 	if cfg.Page && !opts.NoPage {
 		if d.page, err = page.New(cfg.Controllers); err != nil {
@@ -70,13 +85,13 @@ var _ controller.Doors = (*doors)(nil)
 func (d *doors) Run(ctx context.Context) error { return d.port.Run(ctx) }
 
 func (d *doors) Serve(ctx context.Context, service *api.Service) error {
-	return d.serve(ctx, func(opts ...connect.HandlerOption) (string, http.Handler) { return api.NewHandler(service, opts...) })
+	return d.serve(ctx, api.NewSeveral(service))
 }
 
-// serve serves the API that handler makes, until ctx ends.
-func (d *doors) serve(ctx context.Context, handler func(...connect.HandlerOption) (string, http.Handler)) error {
+// serve serves the API until ctx ends.
+func (d *doors) serve(ctx context.Context, service *api.Several) error {
 	mux := http.NewServeMux()
-	mux.Handle(handler(connect.WithInterceptors(access.NewInterceptor(access.Calls, d.audit))))
+	mux.Handle(api.NewHandlerOf(service, forward.NewHandler(service, d.others), connect.WithInterceptors(access.NewInterceptor(access.Calls, d.audit))))
 	if d.page != nil {
 		d.page.Register(mux)
 	}
@@ -85,6 +100,18 @@ func (d *doors) serve(ctx context.Context, handler func(...connect.HandlerOption
 	g.Go(func() error { return d.api.Serve(ctx, mux) })
 	if d.apps != nil {
 		g.Go(func() error { return d.apps.Serve(ctx, mux) })
+	}
+	g.Go(func() error {
+		d.others.Run(ctx, d.record)
+		return nil
+	})
+	if d.announces.Address != "" {
+		presence := deployment.NewPresence(d.record)
+		_ = presence.AnnounceAddress(ctx, d.announces) // as soon as there is a lease
+		g.Go(func() error {
+			_ = presence.Run(ctx) // it ends with ctx
+			return nil
+		})
 	}
 	return g.Wait()
 }

@@ -9,6 +9,8 @@ import (
 	"go.uber.org/zap"
 
 	"dbcontroller.dev/config"
+	"dbcontroller.dev/internal/control/deployment"
+	"dbcontroller.dev/internal/control/deployment/api"
 	"dbcontroller.dev/internal/coord/memcoord"
 	"dbcontroller.dev/transform"
 )
@@ -27,7 +29,9 @@ func TestPageIsTurnedOff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := config.Config{API: "127.0.0.1:0", Operator: "127.0.0.1:0", Page: tc.configured}
-			a := New(cfg, transform.NewRegistry("bbs.example.com"), memcoord.New(), Options{NoPage: tc.noPage}, zap.NewNop())
+			store := memcoord.New()
+			service := api.New(store, deployment.New(store, "services/bbs/deployments/eu", deployment.Config{}), api.Config{})
+			a := New(cfg, transform.NewRegistry("bbs.example.com"), store, Options{NoPage: tc.noPage}, zap.NewNop())
 			d, err := a.open()
 			if err != nil {
 				t.Fatal(err)
@@ -35,7 +39,7 @@ func TestPageIsTurnedOff(t *testing.T) {
 			defer d.close()
 			ctx, stop := context.WithCancel(t.Context())
 			served := make(chan error, 1)
-			go func() { served <- d.Serve(ctx, nil) }()
+			go func() { served <- d.Serve(ctx, service) }()
 			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.api.Addr()+"/ui/", nil)
 			if err != nil {
 				t.Fatal(err)

@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"time"
 
-	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -100,21 +98,18 @@ func beatEvery(deployments int) time.Duration {
 // deployment is only retried.
 func (f *Fleet) Run(ctx context.Context) error {
 	var metrics []prometheus.Collector
+	var deployments []string
 	for _, m := range f.members {
-		metrics = append(metrics, m)
+		metrics, deployments = append(metrics, m), append(deployments, m.settings.Deployment)
 	}
-	d, err := open(f.cfg, f.opts, adminport.Content{Ready: f.Ready, Metrics: metrics}, f.log.With(zap.String("controller", f.opts.ID)))
+	d, err := open(f.cfg, f.opts, f.store, deployments, adminport.Content{Ready: f.Ready, Metrics: metrics}, f.log.With(zap.String("controller", f.opts.ID)))
 	if err != nil {
 		return err
 	}
 	defer d.close() // their servers may have closed them already
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return d.Run(ctx) })
-	g.Go(func() error {
-		return d.serve(ctx, func(opts ...connect.HandlerOption) (string, http.Handler) {
-			return api.NewHandlerOf(f.service, opts...)
-		})
-	})
+	g.Go(func() error { return d.serve(ctx, f.service) })
 	for _, m := range f.members {
 		g.Go(func() error { return m.down.Run(ctx) })
 		g.Go(func() error { return m.run(ctx, d) })

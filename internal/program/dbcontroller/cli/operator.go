@@ -85,7 +85,7 @@ func listCommand() *cobra.Command {
 	c := &connection{}
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the deployments in the controllers' etcd",
+		Short: "List the deployments in the controllers' etcd, and those of configured regions",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.call(cmd, func(ctx context.Context, api dbcontrollerv1connect.DeploymentServiceClient) error {
@@ -96,7 +96,7 @@ func listCommand() *cobra.Command {
 				if c.json {
 					err = terminal.JSON(cmd.OutOrStdout(), all)
 				} else {
-					err = view.List(cmd.OutOrStdout(), all.GetDeployments())
+					err = view.List(cmd.OutOrStdout(), all)
 				}
 				if err != nil {
 					return err

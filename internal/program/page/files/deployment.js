@@ -45,9 +45,10 @@ export function deployment(main, name, user, signal, fail) {
 
 function head(parts, d, user, latest) {
   const u = d.upgradeState;
-  parts.head.show([d.name, d.currentVersion, u && [u.targetVersion, phase(u)], d.epoch], () => [
+  parts.head.show([d.name, d.region, d.currentVersion, u && [u.targetVersion, phase(u)], d.epoch], () => [
     el('h1', {}, short(d.name)),
     el('p', {}, el('span', { class: 'badge version' }, d.currentVersion), ' is current, epoch ', d.epoch, '. ',
+      d.region ? `Of region ${d.region}. ` : '',
       u ? ['Upgrade to ', el('span', { class: 'badge version' }, u.targetVersion), ': ', el('span', { class: 'badge', id: 'phase' }, phase(u))] : 'No upgrade runs.'),
   ]);
   const all = concerns(d, true);

@@ -47,6 +47,7 @@ export async function follow(run, signal, fail) {
       }
       const gone = controller();
       if (others() > 0) next();
+      // A controller that answers may be unable to reach another region.
       const why = e.code === 'unreachable' ? `The controller at ${gone} does not answer` : `The controller at ${gone} reports: ${e.message}`;
       const where = others() > 0 ? `going on with ${controller()}` : 'trying again';
       // The date as well: the page may be open for days.

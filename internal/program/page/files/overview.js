@@ -1,4 +1,4 @@
-// The overview: every deployment with its version, phase and health.
+// The overview: every deployment with its version, phase and health, also those of other regions.
 
 import { call } from './api.js';
 import { Part, announce, el, num, table } from './dom.js';
@@ -29,7 +29,7 @@ async function all() {
   }));
   const names = new Set(deployments.map((d) => d.name));
   for (const name of looked.keys()) if (!names.has(name)) looked.delete(name);
-  return { deployments: deployments.map(together), unreadable: list.unreadable || [], more: await rollouts() };
+  return { deployments: deployments.map(together), unreadable: list.unreadable || [], regions: list.regions || [], more: await rollouts() };
 }
 
 // together adds what only an answer about the deployment has to its record in the list. After a switch
@@ -37,9 +37,9 @@ async function all() {
 function together(d) {
   const answer = looked.get(d.name)?.answer;
   if (!answer || answer.epoch !== d.epoch || answer.upgradeState?.id !== d.upgradeState?.id) return d;
-  if (num(answer.revision) >= num(d.revision)) return { ...answer, whole: true };
+  if (num(answer.revision) >= num(d.revision)) return { ...answer, region: d.region, whole: true };
   const { upgradeState, restored, different, breaches, pace, update } = d;
-  return { ...answer, upgradeState, restored, different, breaches, pace, update, whole: true };
+  return { ...answer, region: d.region, upgradeState, restored, different, breaches, pace, update, whole: true };
 }
 
 export function overview(main, user, signal, fail) {
@@ -47,16 +47,18 @@ export function overview(main, user, signal, fail) {
   const list = new Part('section', { class: 'card' });
   const waves = new Part('section', { class: 'card', id: 'rollouts' });
   main.replaceChildren(el('h1', {}, 'Deployments'), list.node, waves.node);
-  poll(all, every, signal, ({ deployments, unreadable, more }) => {
-    list.show([deployments.map(row), unreadable], () => [
+  poll(all, every, signal, ({ deployments, unreadable, regions, more }) => {
+    const region = (r) => (regions.length > 0 ? [r.region || 'here'] : []);
+    list.show([deployments.map(row), unreadable, regions], () => [
       deployments.length > 0
-        ? table('Deployments', ['Deployment', 'Version', 'Upgrade', 'Copied', 'Shards ready', 'Health'], deployments.map(row).map((r) => [
-          el('a', { href: '#/d/' + encodeURIComponent(r.name) }, short(r.name)), r.version, r.upgrade, r.copied || '-', r.ready,
+        ? table('Deployments', ['Deployment', ...(regions.length > 0 ? ['Region'] : []), 'Version', 'Upgrade', 'Copied', 'Shards ready', 'Health'], deployments.map(row).map((r) => [
+          el('a', { href: '#/d/' + encodeURIComponent(r.name) }, short(r.name)), ...region(r), r.version, r.upgrade, r.copied || '-', r.ready,
           r.concerns.length === 0 ? (r.whole ? el('span', { class: 'badge good' }, 'good') : el('span', { class: 'badge' }, 'not known'))
             : [el('span', { class: 'badge ' + r.concerns[0].level }, r.concerns[0].level === 'bad' ? 'needs you' : 'look'), ' ', r.concerns[0].text,
               r.concerns.length > 1 && ` (and ${r.concerns.length - 1} more)`],
         ]))
         : el('p', { class: 'quiet' }, 'There is no deployment yet.'),
+      regions.filter((r) => r.unavailable).map((r) => el('p', { class: 'error' }, `Region ${r.name} is not shown: ${r.unavailable}`)),
       unreadable.map((u) => el('p', { class: 'error' }, `${u.name} cannot be read: ${u.reason}`)),
     ]);
     listed(waves, user, more);
@@ -67,7 +69,7 @@ export function overview(main, user, signal, fail) {
 function row(d) {
   const u = d.upgradeState;
   return {
-    name: d.name, version: d.currentVersion, upgrade: u ? `to ${u.targetVersion}: ${phase(u)}` : '-', copied: u ? copied(d) : '',
+    name: d.name, region: d.region, version: d.currentVersion, upgrade: u ? `to ${u.targetVersion}: ${phase(u)}` : '-', copied: u ? copied(d) : '',
     ready: u ? `${u.readyShards.length}/${d.ringSize}` : '-', concerns: concerns(d, d.whole), whole: Boolean(d.whole),
   };
 }

@@ -87,6 +87,9 @@ func summary(d *dbv1.Deployment) []labelled {
 	add := func(label, format string, args ...any) {
 		out = append(out, labelled{label, fmt.Sprintf(format, args...)})
 	}
+	if d.GetRegion() != "" {
+		add("region", "%s", d.GetRegion())
+	}
 	add("version", "%s, epoch %d", d.GetCurrentVersion(), d.GetEpoch())
 	u := d.GetUpgradeState()
 	switch {
@@ -341,18 +344,33 @@ func stepsOf(millis map[string]int32) string {
 }
 
 // List prints deployments as a table.
-func List(w io.Writer, ds []*dbv1.Deployment) error {
+func List(w io.Writer, all *dbv1.ListDeploymentsResponse) error {
 	var b bytes.Buffer
-	t := terminal.Table(&b, "NAME\tVERSION\tUPGRADE\tSTATE\tREADY")
-	for _, d := range ds {
+	// Most configurations name no other region.
+	regions := len(all.GetRegions()) > 0
+	head := "NAME\tVERSION\tUPGRADE\tSTATE\tREADY"
+	if regions {
+		head += "\tREGION"
+	}
+	t := terminal.Table(&b, head)
+	for _, d := range all.GetDeployments() {
 		to, state, ready := "-", "-", "-"
 		if u := d.GetUpgradeState(); u != nil {
 			to, state = u.GetTargetVersion(), phaseOf(u)
 			ready = fmt.Sprintf("%d/%d", len(u.GetReadyShards()), d.GetRingSize())
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", d.GetName(), d.GetCurrentVersion(), to, state, ready)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s", d.GetName(), d.GetCurrentVersion(), to, state, ready)
+		if regions {
+			fmt.Fprintf(t, "\t%s", cmp.Or(d.GetRegion(), "here"))
+		}
+		fmt.Fprintln(t)
 	}
 	terminal.Flush(t)
+	for _, r := range all.GetRegions() {
+		if r.GetUnavailable() != "" {
+			fmt.Fprintf(&b, "region %s is not listed: %s\n", r.GetName(), r.GetUnavailable())
+		}
+	}
 	return terminal.Write(w, b.Bytes())
 }
 

@@ -58,10 +58,19 @@ func TestRenderingIsAsReviewed(t *testing.T) {
 	}
 	clitest.Golden(t, "testdata/parked.txt", b.String())
 	b.Reset()
-	if err := List(&b, []*dbv1.Deployment{clitest.Sample(), clitest.Switched()}); err != nil {
+	if err := List(&b, &dbv1.ListDeploymentsResponse{Deployments: []*dbv1.Deployment{clitest.Sample(), clitest.Switched()}}); err != nil {
 		t.Fatal(err)
 	}
 	clitest.Golden(t, "testdata/list.txt", b.String())
+	b.Reset()
+	far := clitest.Switched()
+	far.Region = "eu"
+	if err := List(&b, &dbv1.ListDeploymentsResponse{Deployments: []*dbv1.Deployment{clitest.Sample(), far}, Regions: []*dbv1.ListDeploymentsResponse_Region{
+		{Name: "eu"}, {Name: "asia", Unavailable: "region asia at https://asia:7090 does not answer within 3s"},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	clitest.Golden(t, "testdata/regions.txt", b.String())
 }
 
 func TestLinesTellEachChangeOnce(t *testing.T) {

@@ -55,7 +55,8 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 {{- $own := list $name (printf "%s.%s" $name .Release.Namespace) (printf "%s.%s.svc" $name .Release.Namespace) -}}
 {{- $_ := set $access "hosts" (concat $own (default list $access.hosts) | uniq) -}}
-{{- $api := merge (dict "listen" "0.0.0.0:7090" "applications" "0.0.0.0:7091") (default dict .Values.config.api) -}}
+{{- $address := printf "%s://%s.%s.svc:7090" (include "dbcontroller.scheme" .) $name .Release.Namespace -}}
+{{- $api := merge (dict "listen" "0.0.0.0:7090" "applications" "0.0.0.0:7091") (default dict .Values.config.api) (dict "address" $address) -}}
 {{- $operator := merge (dict "metrics" "0.0.0.0:9090") (default dict .Values.config.operator) -}}
 {{- toYaml (merge (dict "access" $access "api" $api "operator" $operator) (deepCopy .Values.config)) -}}
 {{- end -}}

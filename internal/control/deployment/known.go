@@ -34,13 +34,7 @@ func atRest(d upgradestate.Deployment) bool {
 }
 
 func (s *Store) knownRecord() (coord.KV, bool) {
-	s.followerMu.Lock()
-	f := s.follower
-	s.followerMu.Unlock()
-	if f == nil {
-		return coord.KV{}, false
-	}
-	seen, live := f.watched()
+	seen, live := s.watched.newest()
 	// A record too large for s.record is not there. What this process has stored is then unknown.
 	own, known := s.record.get(s.recordKey())
 	if !live || !known {

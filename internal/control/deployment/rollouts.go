@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"sync"
 
 	"dbcontroller.dev/internal/coord"
 	"dbcontroller.dev/internal/engine/rollout"
@@ -18,10 +17,8 @@ var ErrNoRollout error = &sentinel{"rollout does not exist", coord.ErrNotFound}
 // Rollouts are the rollouts in the coordination store, over all deployments with one prefix. Its
 // methods may be called concurrently.
 type Rollouts struct {
-	store *Store // any deployment of the prefix
-
-	mu       sync.Mutex
-	follower *rolloutFollower // nil: nobody watches
+	store   *Store                      // any deployment of the prefix
+	watched follower[[]rollout.Rollout] // all of them, by callers of Watch
 }
 
 // Rollouts returns the rollouts in the coordination store of this deployment.

@@ -88,8 +88,7 @@ type Store struct {
 	confirmedMu sync.Mutex
 	confirmed   Confirmation // by the latest beat that found everything as known
 
-	followerMu sync.Mutex
-	follower   *recordFollower // of Watch; nil: nobody watches
+	watched follower[coord.KV] // the record, by callers of Watch
 
 	parkedMu sync.Mutex
 	parked   map[string]*parkedShard // by key prefix of the shard's parked groups

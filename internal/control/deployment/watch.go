@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -39,7 +38,7 @@ func (s *Store) Watch(ctx context.Context) <-chan upgradestate.Deployment {
 			emit(d)
 		}
 		f, running := s.joinRecord()
-		defer s.leaveRecord(f)
+		defer s.watched.leave(f)
 		// The shared watch may be behind the store. If the store does not answer, what the watch knows
 		// is the best there is.
 		if running {
@@ -51,7 +50,7 @@ func (s *Store) Watch(ctx context.Context) <-chan upgradestate.Deployment {
 			}
 		}
 		for {
-			kv, changed := f.newest()
+			kv, _, changed := f.newest()
 			deliver(kv)
 			select {
 			case <-changed:
@@ -62,33 +61,11 @@ func (s *Store) Watch(ctx context.Context) <-chan upgradestate.Deployment {
 	})
 }
 
-// recordFollower is the watch of the record that all callers of Watch in this process share. A
-// controller has more than ten, and a switch changes the record ten times while writes are held.
-type recordFollower struct {
-	users int // Store.followerMu guards it
-	stop  context.CancelFunc
-	ended chan struct{}
-
-	mu      sync.Mutex
-	kv      coord.KV      // zero: not known yet
-	live    bool          // the watch runs, and kv is what it delivered last
-	changed chan struct{} // closed at the next change of kv
-}
-
-// joinRecord returns the shared watch, and whether it was running. It starts the watch for its first
-// user. Each user calls leaveRecord.
-func (s *Store) joinRecord() (f *recordFollower, running bool) {
-	s.followerMu.Lock()
-	defer s.followerMu.Unlock()
-	if s.follower != nil {
-		s.follower.users++
-		return s.follower, true
-	}
-	ctx, stop := context.WithCancel(context.Background()) // until the last user leaves
-	f = &recordFollower{users: 1, stop: stop, ended: make(chan struct{}), changed: make(chan struct{})}
-	s.follower = f
-	go func() {
-		defer close(f.ended)
+// joinRecord returns the watch of the record that all callers of Watch in this process share, and whether
+// it was running. A controller has more than ten of them, and a switch changes the record ten times while
+// writes are held. Each user calls s.watched.leave.
+func (s *Store) joinRecord() (f *following[coord.KV], running bool) {
+	return s.watched.join(func(ctx context.Context, f *following[coord.KV]) {
 		s.follow(ctx, s.recordKey(), func(kvs map[string]coord.KV) {
 			if kv, ok := kvs[s.recordKey()]; ok {
 				f.set(kv)
@@ -96,52 +73,7 @@ func (s *Store) joinRecord() (f *recordFollower, running bool) {
 				f.lost() // whoever asks must learn from the store that there is no record
 			}
 		}, f.lost)
-	}()
-	return f, false
-}
-
-// leaveRecord ends the shared watch with its last user.
-func (s *Store) leaveRecord(f *recordFollower) {
-	s.followerMu.Lock()
-	f.users--
-	last := f.users == 0
-	if last {
-		s.follower = nil
-	}
-	s.followerMu.Unlock()
-	if last {
-		f.stop()
-		<-f.ended
-	}
-}
-
-func (f *recordFollower) set(kv coord.KV) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.kv, f.live = kv, true
-	close(f.changed)
-	f.changed = make(chan struct{})
-}
-
-// lost notes that nothing watches the record at the moment.
-func (f *recordFollower) lost() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.live = false
-}
-
-// watched returns what the running watch delivered last. It returns false if none runs.
-func (f *recordFollower) watched() (coord.KV, bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.kv, f.live
-}
-
-// newest returns the newest record that was seen, and a channel that closes when there is another one.
-func (f *recordFollower) newest() (coord.KV, <-chan struct{}) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.kv, f.changed
+	})
 }
 
 // conflate runs produce until ctx ends, and delivers the newest value that it emits.

@@ -282,7 +282,7 @@ func TestConfigurations(t *testing.T) {
 			}
 			secure := cfg.Access.Cert != ""
 			if secure == slices.Contains(c.Args, "--insecure") || cfg.Metrics != "0.0.0.0:9090" || cfg.API != "0.0.0.0:7090" || cfg.Applications != "0.0.0.0:7091" ||
-				!slices.Contains(cfg.Access.Hosts, d.Name+".shop.svc") {
+				!slices.Contains(cfg.Access.Hosts, d.Name+".shop.svc") || !strings.HasSuffix(cfg.Address, "://"+d.Name+".shop.svc:7090") || strings.HasPrefix(cfg.Address, "https://") != secure {
 				t.Errorf("%s: %+v with the arguments %q", name, cfg, c.Args)
 			}
 			if name == "full.yaml" && (cfg.Copy.MaxRate != 10_000_000 || !slices.Contains(cfg.Access.Hosts, "dbcontroller.example.org") || cfg.Access.ClientCA == "" || !cfg.ShardMetrics) {

@@ -122,6 +122,22 @@ func (h *Handler) TryTransform(ctx context.Context, req *connect.Request[pb.TryT
 	return unary(ctx, h, req, reads, server.TryTransform, remote.TryTransform)
 }
 
+// GetSizes implements the API.
+func (h *Handler) GetSizes(ctx context.Context, req *connect.Request[pb.GetSizesRequest]) (*connect.Response[pb.GetSizesResponse], error) {
+	return unary(ctx, h, req, reads, server.GetSizes, remote.GetSizes)
+}
+
+// SampleRecord implements the API. The controller that has the record decides whether its values may be
+// shown.
+func (h *Handler) SampleRecord(ctx context.Context, req *connect.Request[pb.SampleRecordRequest]) (*connect.Response[pb.SampleRecordResponse], error) {
+	return unary(ctx, h, req, reads, server.SampleRecord, remote.SampleRecord)
+}
+
+// ListSamples implements the API.
+func (h *Handler) ListSamples(ctx context.Context, req *connect.Request[pb.ListSamplesRequest]) (*connect.Response[pb.ListSamplesResponse], error) {
+	return unary(ctx, h, req, reads, server.ListSamples, remote.ListSamples)
+}
+
 // StreamPlan implements the API.
 func (h *Handler) StreamPlan(ctx context.Context, req *connect.Request[pb.PlanRequest], to *connect.ServerStream[pb.PlanResponse]) error {
 	return stream(ctx, h, req, to, reads, server.StreamPlan, remote.StreamPlan)

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -33,9 +34,9 @@ func (r *reader) peers(m map[string]node) Peers {
 	return p
 }
 
-// apiAddress returns the address that other controllers reach this one under. tls reports whether the
-// listeners use TLS.
-func (r *reader) apiAddress(n node, tls bool) string {
+// apiAddress returns the address that other controllers reach this one under. listen is where it listens,
+// and tls reports whether with TLS.
+func (r *reader) apiAddress(n node, listen string, tls bool) string {
 	s, present := r.text(n)
 	if !present || s == "" {
 		return ""
@@ -48,16 +49,33 @@ func (r *reader) apiAddress(n node, tls bool) string {
 		s = scheme + s
 	}
 	u := controllerURL(s)
+	const own = "want a name or an address of this machine, such as https://controller-1.example.org:7090"
 	switch {
-	case u == nil || u.Port() == "":
+	case u == nil || u.Port() == "" || len(s) > maxAddressBytes:
 		r.fail(n, addressShown(s), "want host:port, or https://host:port, under which other controllers reach this one")
 	case tls && u.Scheme == "http":
 		r.fail(n, addressShown(s), "want https://, because access.tls.cert turns TLS on")
-	// Nobody else can call such an address.
-	case net.ParseIP(u.Hostname()).IsUnspecified():
-		r.fail(n, addressShown(s), "want a name or an address of this machine, such as https://controller-1.example.org:7090")
+	case unroutable(u.Hostname()):
+		r.fail(n, addressShown(s), own)
+	case loopbackName(u.Hostname()) && !loopbackName(hostOf(listen)):
+		r.fail(n, addressShown(s), own+", because api.listen can be reached from others")
 	}
 	return s
+}
+
+// maxAddressBytes is the longest address that other controllers accept.
+const maxAddressBytes = 300
+
+// unroutable reports whether nobody else can call an address.
+func unroutable(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	ip = ip.Unmap()
+	return err == nil && (ip.IsUnspecified() || ip.IsLinkLocalUnicast() || ip.IsMulticast())
+}
+
+func hostOf(listen string) string {
+	host, _, _ := net.SplitHostPort(listen) //nolint:errcheck // another check reports it
+	return host
 }
 
 func (r *reader) apiRegions(n node) []APIRegion {

@@ -71,7 +71,7 @@ func (r *reader) config(root node) Config {
 		c.Controllers = append(c.Controllers, r.controller(item))
 	}
 	c.Access = r.access(m["access"])
-	c.Address = r.apiAddress(api["address"], c.Access.Cert != "")
+	c.Address = r.apiAddress(api["address"], c.API, c.Access.Cert != "")
 	c.Peers = r.peers(r.mapping(api["peers"], peerKeys...))
 	c.APIRegions = r.apiRegions(api["regions"])
 	c.DBs = r.dbs(m["dbs"])

@@ -2,90 +2,20 @@ package forward
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
 	"connectrpc.com/connect"
-	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/base/limits"
-	"dbcontroller.dev/internal/control/deployment"
 	"dbcontroller.dev/refusal"
 )
 
 // regionWait bounds the time that other regions have for an answer about where a deployment is.
 const regionWait = 3 * time.Second
-
-// announced replaces what is known about other controllers.
-func (o *Others) announced(all []deployment.Addressed) {
-	at := map[string][]string{}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, a := range all {
-		// This process answers about its own deployments itself.
-		if a.ID == o.cfg.ID || !o.usable(a) {
-			continue
-		}
-		for _, name := range a.Deployments[:min(len(a.Deployments), limits.Deployments)] {
-			at[name] = append(at[name], a.Address)
-		}
-	}
-	owners, placed := map[string]*place{}, map[string]*place{}
-	for name, addresses := range at {
-		slices.Sort(addresses)
-		addresses = slices.Compact(addresses)
-		key := strings.Join(addresses, ",")
-		p := placed[key]
-		if p == nil {
-			p = o.placed[key] // with its connections
-		}
-		if p == nil {
-			var err error
-			if p, err = newPlace("", addresses, o.cfg.Peers); err != nil {
-				o.cfg.Log.Warn("cannot forward calls", zap.String("deployment", name), zap.Error(err))
-				continue
-			}
-		}
-		placed[key], owners[name] = p, p
-	}
-	// The list comes again when the watch was silent.
-	if maps.Equal(o.owners, owners) {
-		return
-	}
-	o.owners, o.placed = owners, placed
-	close(o.changed)
-	o.changed = make(chan struct{})
-}
-
-// usable reports whether an announced address can be called with the certificates of this process. It
-// writes one line to the log about each address that cannot.
-func (o *Others) usable(a deployment.Addressed) bool {
-	c := o.cfg.Peers
-	c.Server = a.Address
-	_, err := c.URLs()
-	if err == nil && strings.Contains(a.Address, ",") {
-		err = errors.New("want one address")
-	}
-	if err != nil && !o.warned[a.Address] && len(o.warned) < limits.Deployments {
-		o.warned[a.Address] = true
-		o.cfg.Log.Warn("cannot use the address of a controller: calls are not forwarded to it", zap.String("other", a.ID), zap.String("address", a.Address), zap.Error(err))
-	}
-	return err == nil
-}
-
-// owner returns the announced controllers of a deployment, nil if there are none, and a channel that is
-// closed when announcements change.
-func (o *Others) owner(name string) (*place, <-chan struct{}) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.owners[name], o.changed
-}
 
 // find returns the place of a deployment, or nil if this process answers.
 func (h *Handler) find(ctx context.Context, c caller, name string) (*place, error) {

@@ -1,7 +1,6 @@
 package forward_test
 
 import (
-	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"dbcontroller.dev/appclient/client"
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
 	"dbcontroller.dev/internal/access"
 	"dbcontroller.dev/internal/access/accesstest"
@@ -100,123 +98,6 @@ func (p *process) stream(t *testing.T, m protoreflect.MethodDescriptor, name str
 	_, _ = res.Body.Read(make([]byte, 1))
 }
 
-// TestNoLoops: controllers that wrongly announce each other's deployments send a call on once.
-func TestNoLoops(t *testing.T) {
-	t.Parallel()
-	store := etcd(t, ours, theirs)
-	a := start(t, store, setup{id: "a", runs: []string{ours}, announces: []string{theirs}})
-	b := start(t, store, setup{id: "b", announces: []string{theirs}})
-	eventually(t, "a asks b", func() error {
-		a.call(t, "", "ListUpdates", named{"name": theirs}, nil)
-		if b.count("ListUpdates") == 0 {
-			return fmt.Errorf("not yet")
-		}
-		return nil
-	})
-	before, asked := b.count("Plan"), a.count("Plan")
-	code, text := a.call(t, "", "Plan", named{"name": theirs}, nil)
-	if code != "NOT_IN_THIS_STATE" || text != "plan: this controller is not configured for "+theirs+": ask a controller that is" {
-		t.Errorf("%s %s", code, text)
-	}
-	if b.count("Plan") != before+1 || a.count("Plan") != asked+1 {
-		t.Errorf("%d calls at b, %d at a", b.count("Plan")-before, a.count("Plan")-asked)
-	}
-}
-
-const (
-	operatorToken = "operator-0123456789abcdef"
-	viewerToken   = "viewer-0123456789abcdef"
-	onlyHere      = "onlyhere-0123456789abcdef"
-)
-
-// TestRightsOfForwardedCalls: a caller can do through another controller what both allow, and nothing else.
-func TestRightsOfForwardedCalls(t *testing.T) {
-	t.Parallel()
-	authority := accesstest.NewAuthority(t)
-	dir := t.TempDir()
-	ca := authority.File(t, dir+"/ca.crt")
-	cert, key := authority.Files(t, dir, "a", accesstest.Leaf{SPIFFE: []string{"spiffe://example.org/controller/a"}})
-	store := etcd(t, ours, theirs)
-	roles := []access.Grant{
-		{Role: access.Operator, Identity: "token:operator"}, {Role: access.Viewer, Identity: "token:viewer"},
-		{Role: access.Operator, Identity: "token:onlyhere"}, {Role: access.Operator, Identity: "spiffe://example.org/ops/ann"},
-	}
-	a := start(t, store, setup{
-		id: "a", runs: []string{ours}, authority: authority, roles: roles, peers: client.Config{CA: ca, Cert: cert, Key: key},
-		tokens: "operator " + operatorToken + "\nviewer " + viewerToken + "\nonlyhere " + onlyHere + "\n",
-	})
-	b := start(t, store, setup{
-		id: "b", runs: []string{theirs}, authority: authority,
-		tokens: "operator " + operatorToken + "\nviewer " + viewerToken + "\n",
-		roles:  append(slices.Clone(roles[:2]), access.Grant{Role: access.Viewer, Identity: "spiffe://example.org/controller/*"}),
-	})
-	eventually(t, "a forwards", func() error {
-		if code, text := a.call(t, operatorToken, "Plan", named{"name": theirs}, nil); code != "" {
-			return fmt.Errorf("%s %s", code, text)
-		}
-		return nil
-	})
-	before := b.count("Plan")
-	if code, text := a.call(t, viewerToken, "Plan", named{"name": theirs}, nil); code != "permission_denied" || !strings.Contains(text, "wants the role operator") || b.count("Plan") != before {
-		t.Errorf("a viewer: %s %s; %d calls", code, text, b.count("Plan")-before)
-	}
-	if code, text := a.call(t, viewerToken, "GetDeployment", named{"name": theirs}, nil); code != "" {
-		t.Errorf("a viewer cannot look: %s %s", code, text)
-	}
-	// The page would ask for a login after 'unauthenticated'.
-	if code, text := a.call(t, onlyHere, "GetDeployment", named{"name": theirs}, nil); code != "permission_denied" || !strings.Contains(text, "refuses: the bearer token is not known here") {
-		t.Errorf("a token that the owner does not know: %s %s", code, text)
-	}
-	if code, text := a.call(t, "", "GetDeployment", named{"name": theirs}, nil); code != "unauthenticated" {
-		t.Errorf("nobody: %s %s", code, text)
-	}
-	// An operator with a certificate has the roles of this controller's certificate there.
-	pair := authority.Certificate(t, accesstest.Leaf{SPIFFE: []string{"spiffe://example.org/ops/ann"}})
-	ann := insecureWith(t, pair)
-	if code, text := a.callAs(t, ann, "", "GetDeployment", named{"name": theirs}, nil); code != "" {
-		t.Errorf("ann cannot look: %s %s", code, text)
-	}
-	if code, text := a.callAs(t, ann, "", "Plan", named{"name": theirs}, nil); code != "permission_denied" || !strings.Contains(text, "spiffe://example.org/controller/a has the role viewer") {
-		t.Errorf("ann plans: %s %s", code, text)
-	}
-	// A caller that proves nothing does not borrow the certificate of the process that it calls.
-	open := start(t, store, setup{id: "open", runs: []string{ours}, at: "none", peers: client.Config{CA: ca, Cert: cert, Key: key}})
-	eventually(t, "open forwards", func() error {
-		code, text := open.call(t, "", "Plan", named{"name": theirs}, nil)
-		if code != "permission_denied" || !strings.Contains(text, "refuses: who calls is not proven") {
-			return fmt.Errorf("%s %s", code, text)
-		}
-		return nil
-	})
-	if code, text := open.call(t, operatorToken, "Plan", named{"name": theirs}, nil); code != "" {
-		t.Errorf("with a token: %s %s", code, text)
-	}
-	// Who calls is what the caller proves, whatever it says about others.
-	if code, text := b.callAs(t, insecureWith(t, authority.Certificate(t, accesstest.Leaf{SPIFFE: []string{"spiffe://example.org/ops/ann"}})), "", "GetDeployment", named{"name": theirs}, nil); code != "permission_denied" {
-		t.Errorf("ann at the owner: %s %s", code, text)
-	}
-}
-
-// TestTokensNeedTLS: a token goes to no address where others could read it.
-func TestTokensNeedTLS(t *testing.T) {
-	t.Parallel()
-	store := etcd(t, ours, theirs)
-	// 198.51.100.0/24 belongs to nobody. Nothing may be sent there.
-	start(t, store, setup{id: "b", runs: []string{theirs}, at: "http://198.51.100.7:7090"})
-	a := start(t, store, setup{id: "a", runs: []string{ours}, tokens: "operator " + operatorToken + "\n", roles: []access.Grant{{Role: access.Operator, Identity: "token:operator"}}})
-	eventually(t, "a knows the address", func() error {
-		code, text := a.call(t, operatorToken, "Plan", named{"name": theirs}, nil)
-		if code != "NOT_IN_THIS_STATE" || !strings.Contains(text, "http://198.51.100.7:7090 is reached without TLS, and your token would be readable on the way") {
-			return fmt.Errorf("%s %s", code, text)
-		}
-		return nil
-	})
-	// What needs no owner works here.
-	if code, text := a.call(t, operatorToken, "SetPace", named{"name": theirs, "paused": true}, nil); code != "" {
-		t.Errorf("%s %s", code, text)
-	}
-}
-
 // TestOwnersThatAreGone: calls go to the next owner, or are answered here as far as that is possible.
 func TestOwnersThatAreGone(t *testing.T) {
 	t.Parallel()
@@ -274,31 +155,6 @@ func TestUnknownOutcomes(t *testing.T) {
 	if code, text := a.call(t, "", "GetDeployment", named{"name": theirs}, nil); code != "" || b.count("GetDeployment") == 0 {
 		t.Errorf("%s %s", code, text)
 	}
-}
-
-// TestStrangeAnnouncements: what cannot be an address is left out, and the rest counts.
-func TestStrangeAnnouncements(t *testing.T) {
-	t.Parallel()
-	store := etcd(t, ours, theirs)
-	a := start(t, store, setup{id: "a", runs: []string{ours}})
-	for i, at := range []string{"ftp://x", "http://user:secret@x:1", "http://x:1/path", "http://x:1,http://y:1", "\x00"} {
-		start(t, store, setup{id: fmt.Sprint("strange", i), announces: []string{theirs}, at: at})
-	}
-	start(t, store, setup{id: "b", runs: []string{theirs}})
-	a.knows(t, theirs, "b")
-	for _, l := range a.audit.All() {
-		if strings.Contains(fmt.Sprint(l.ContextMap()["error"]), "secret") {
-			t.Errorf("the log has a password: %v", l.ContextMap())
-		}
-	}
-}
-
-// insecureWith is insecure with a client certificate.
-func insecureWith(t *testing.T, pair tls.Certificate) *http.Client {
-	t.Helper()
-	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}, DisableKeepAlives: true}} //nolint:gosec // as it says
-	t.Cleanup(c.CloseIdleConnections)
-	return c
 }
 
 // arrivedCall returns nil once one of the processes got a call.

@@ -1,12 +1,14 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"connectrpc.com/connect"
 	"go.uber.org/zap"
@@ -36,12 +38,20 @@ type Region struct {
 
 // Config configures a Handler.
 type Config struct {
-	ID string // of this process; its own announcement is ignored
+	ID, Address string // of this process, as it announces them; its own announcement is ignored
+	// Known are addresses of the configuration. They get the proofs of callers, as those do whose certificate
+	// is of Peers.CA.
+	Known []string
 	// Peers says how this process proves itself to announced controllers. Server and TokenFile are empty.
 	Peers   client.Config
 	Regions []Region
-	Log     *zap.Logger // nil: none
+	// Patience is the longest time of a call without a deadline. Zero: longestCall. Only tests set it.
+	Patience time.Duration
+	Log      *zap.Logger // nil: none
 }
+
+// longestCall is the longest time that a call without a deadline may need elsewhere.
+const longestCall = 10 * time.Minute
 
 // Others are the controllers that calls can be forwarded to. Run must be running for announcements to
 // count. Methods may be called concurrently.
@@ -53,9 +63,10 @@ type Others struct {
 	mu      sync.Mutex
 	owners  map[string]*place // by deployment
 	placed  map[string]*place // by addresses, so that deployments of one process share connections
-	changed chan struct{}     // closed at the next change of owners
+	live    map[string]bool   // announced addresses
+	changed chan struct{}     // closed at the next change of owners or live
 	homes   map[string]*place // regions that have answered about a deployment
-	warned  map[string]bool   // addresses that cannot be used and are in the log
+	warned  map[string]bool   // addresses with a line in the log
 }
 
 // Open returns the other controllers of a configuration. It reads the files of cfg, and connects to
@@ -64,6 +75,7 @@ func Open(cfg Config) (*Others, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
+	cfg.Patience = cmp.Or(cfg.Patience, longestCall)
 	o := &Others{
 		cfg: cfg, stopping: make(chan struct{}), owners: map[string]*place{}, placed: map[string]*place{},
 		changed: make(chan struct{}), homes: map[string]*place{}, warned: map[string]bool{},
@@ -75,7 +87,7 @@ func Open(cfg Config) (*Others, error) {
 		return nil, fmt.Errorf("api.peers: %w", err)
 	}
 	for _, r := range cfg.Regions {
-		p, err := newPlace(r.Name, strings.Split(r.Controllers.Server, ","), r.Controllers)
+		p, err := newPlace(r.Name, strings.Split(r.Controllers.Server, ","), r.Controllers, private)
 		if err != nil {
 			return nil, fmt.Errorf("api.regions %s: %w", r.Name, err)
 		}

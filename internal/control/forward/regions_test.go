@@ -124,12 +124,39 @@ func TestRegionsThatAreAway(t *testing.T) {
 	}
 }
 
-// TestRegionsNeedTLSForTokens: a region without TLS gets no token.
-func TestRegionsNeedTLSForTokens(t *testing.T) {
+// TestListOfManyControllers: 200 deployments of 20 regions, of which one hangs, and of a controller that is
+// gone. The list comes in a bounded time, and names what is missing.
+func TestListOfManyControllers(t *testing.T) {
 	t.Parallel()
-	a := start(t, etcd(t, ours), setup{id: "a", runs: []string{ours}, regions: []forward.Region{region("eu", "http://198.51.100.7:7090")}})
+	names := func(i int) (out []string) {
+		for n := range 10 {
+			out = append(out, fmt.Sprintf("services/shop/deployments/r%02d-%d", i, n))
+		}
+		return out
+	}
+	hang := func(_ http.ResponseWriter, r *http.Request) bool {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+		return true
+	}
+	var regions []forward.Region
+	for i := range 19 {
+		s := setup{id: fmt.Sprint("r", i), at: "none"}
+		if i == 7 {
+			s.broken = hang
+		}
+		regions = append(regions, region(fmt.Sprintf("r%02d", i), start(t, etcd(t, names(i)...), s).url))
+	}
+	store := etcd(t, names(19)...)
+	start(t, store, setup{id: "gone", announces: names(19), at: "http://" + accesstest.ClosedPort(t)})
+	a := start(t, store, setup{id: "a", regions: regions})
 	var l listed
-	if code, text := a.call(t, "a-token-that-nobody-checks", "ListDeployments", named{}, &l); code != "" || len(l.Regions) != 1 || !strings.Contains(l.Regions[0].Unavailable, "your token would be readable on the way") {
-		t.Errorf("%s %s %+v", code, text, l)
+	if code, text := a.call(t, "", "ListDeployments", named{}, &l); code != "" || len(l.Deployments) != 190 || len(l.Regions) != 19 {
+		t.Fatalf("%s %s: %d deployments, %d regions", code, text, len(l.Deployments), len(l.Regions))
+	}
+	for i, r := range l.Regions {
+		if (i == 7) != (r.Unavailable != "") || i == 7 && !strings.HasSuffix(r.Unavailable, "does not answer within 3s") {
+			t.Errorf("%+v", r)
+		}
 	}
 }

@@ -3,7 +3,6 @@ package forward
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"connectrpc.com/connect"
@@ -25,15 +24,37 @@ func stopping() error {
 // errMoved ends a stream because other controllers run the deployment now.
 var errMoved = errors.New("other controllers run the deployment")
 
-// until returns a context that also ends when the controller stops, or when changed is closed.
-func (h *Handler) until(ctx context.Context, changed <-chan struct{}) (context.Context, context.CancelFunc) {
+// until returns a context that also ends when the controller stops, or when the owner of a deployment is not
+// was any more.
+func (h *Handler) until(ctx context.Context, name string, was *place) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		for {
+			p, changed := h.owner(name)
+			if p != was {
+				cancel(errMoved)
+				return
+			}
+			select {
+			case <-changed:
+			case <-h.stopping:
+				cancel(stopping())
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// untilStopped returns a context that also ends when the controller stops.
+func (h *Handler) untilStopped(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
 		select {
 		case <-h.stopping:
 			cancel(stopping())
-		case <-changed:
-			cancel(errMoved)
 		case <-ctx.Done():
 		}
 	}()
@@ -63,31 +84,41 @@ func stream[Q, M any, N named[Q]](ctx context.Context, h *Handler, req *connect.
 	if err != nil {
 		return err
 	}
+	answer := func() (struct{}, error) { return struct{}{}, here(h.local, ctx, req, to) }
 	if p == nil {
-		return here(h.local, ctx, req, to)
+		_, err := answer()
+		return h.misdirected(c, N(req.Msg).GetName(), err)
 	}
 	leave, err := h.admit(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	ctx, cancel := h.until(ctx, nil)
-	defer cancel()
 	at, err := p.peersFor(c)
-	sent := false
-	if err == nil {
-		sent, err = relay(ctx, at, c, req.Msg, what == reads, to.Send, there)
-		if err == nil {
-			return nil
-		}
-		was := outcomeOf(err)
-		err = p.relayed(ctx, at, err, what == reads)
-		if ctx.Err() != nil || sent || was == answered || was == unknown && what == changes {
-			return err
-		}
+	if err != nil {
+		_, err = instead(h, p, err, answer)
+		return err
 	}
-	_, err = instead(h, p, err, func() (struct{}, error) { return struct{}{}, here(h.local, ctx, req, to) })
-	return err
+	repeatable := what == reads
+	running, cancel := h.untilStopped(ctx)
+	defer cancel()
+	while := finishing
+	if repeatable {
+		while = 0
+	}
+	sending, end := h.whileLive(running, p, while)
+	defer end()
+	sent, err := relay(sending, at, c, req.Msg, repeatable, to.Send, there)
+	if err == nil {
+		return nil
+	}
+	err = because(sending, err)
+	refused := p.relayed(running, at, err, repeatable)
+	if running.Err() == nil && !sent && p.region == "" && elsewhere(err, repeatable) {
+		_, err = instead(h, p, refused, answer)
+		return err
+	}
+	return refused
 }
 
 // relay sends each message of a remote stream on. sent reports whether there was one.
@@ -97,11 +128,16 @@ func relay[Q, M any](ctx context.Context, at *peers, c caller, msg *Q, repeatabl
 	if repeatable {
 		ctx = client.Repeatable(ctx)
 	}
+	ctx, cancel := context.WithCancel(ctx)
 	from, err := there(at, ctx, request(c, msg))
 	if err != nil {
+		cancel()
 		return false, err
 	}
-	defer func() { _ = from.Close() }() // its error is that of Receive
+	defer func() {
+		cancel()         // or Close reads on what is left of the stream
+		_ = from.Close() // its error is that of Receive
+	}()
 	for from.Receive() {
 		// The message is kept no longer than its sending.
 		if err := send(from.Msg()); err != nil {
@@ -130,18 +166,18 @@ func (h *Handler) WatchDeployment(ctx context.Context, req *connect.Request[pb.W
 	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(retryWatch), backoff.WithMaxElapsedTime(0))
 	away := false // the announced controllers could not be reached
 	for {
-		_, changed := h.owner(req.Msg.Name) // read before find, so that no change is missed
+		was, _ := h.owner(req.Msg.Name) // read before find, so that no change is missed
 		p, err := h.find(ctx, c, req.Msg.Name)
 		if err != nil {
 			return err
 		}
 		switch {
 		case p == nil || away && p.region == "":
-			err = h.watchHere(ctx, changed, req, to)
+			err = h.watchHere(ctx, was, req, to)
 			away = false
 		default:
 			var sent bool
-			sent, err = h.watchThere(ctx, changed, p, c, req, to)
+			sent, err = h.watchThere(ctx, was, p, c, req, to)
 			away = !sent
 			if sent {
 				wait.Reset()
@@ -169,8 +205,8 @@ var errBroken = errors.New("the controller that was watched is gone")
 
 // watchHere watches in this process until other controllers may run the deployment. Its error is errMoved
 // then.
-func (h *Handler) watchHere(ctx context.Context, changed <-chan struct{}, req *connect.Request[pb.WatchDeploymentRequest], to *connect.ServerStream[pb.Deployment]) error {
-	watching, cancel := h.until(ctx, changed)
+func (h *Handler) watchHere(ctx context.Context, was *place, req *connect.Request[pb.WatchDeploymentRequest], to *connect.ServerStream[pb.Deployment]) error {
+	watching, cancel := h.until(ctx, req.Msg.Name, was)
 	defer cancel()
 	err := h.local.WatchDeployment(watching, req, to)
 	if cause := context.Cause(watching); watching.Err() != nil && ctx.Err() == nil {
@@ -181,7 +217,7 @@ func (h *Handler) watchHere(ctx context.Context, changed <-chan struct{}, req *c
 
 // watchThere relays the watch of another controller. sent reports whether there was a message. The error
 // is errMoved or errBroken if the watch can go on.
-func (h *Handler) watchThere(ctx context.Context, changed <-chan struct{}, p *place, c caller, req *connect.Request[pb.WatchDeploymentRequest], to *connect.ServerStream[pb.Deployment]) (sent bool, err error) {
+func (h *Handler) watchThere(ctx context.Context, was, p *place, c caller, req *connect.Request[pb.WatchDeploymentRequest], to *connect.ServerStream[pb.Deployment]) (sent bool, err error) {
 	at, err := p.peersFor(c)
 	if err != nil {
 		if p.region == "" {
@@ -189,10 +225,7 @@ func (h *Handler) watchThere(ctx context.Context, changed <-chan struct{}, p *pl
 		}
 		return false, err
 	}
-	if p.region != "" {
-		changed = nil // announcements are about this coordination store
-	}
-	watching, cancel := h.until(ctx, changed)
+	watching, cancel := h.until(ctx, req.Msg.Name, was)
 	defer cancel()
 	var lost error // of the caller's connection
 	sent, err = relay(watching, at, c, req.Msg, true, func(d *pb.Deployment) error {
@@ -209,6 +242,8 @@ func (h *Handler) watchThere(ctx context.Context, changed <-chan struct{}, p *pl
 		return sent, context.Cause(watching)
 	case err == nil:
 		return sent, errBroken // a watch has no end
+	case p.region == "" && elsewhere(err, true):
+		return sent, errBroken
 	case outcomeOf(err) == answered && !passing(err):
 		if connect.CodeOf(err) == connect.CodeNotFound {
 			h.forget(req.Msg.Name)
@@ -217,7 +252,7 @@ func (h *Handler) watchThere(ctx context.Context, changed <-chan struct{}, p *pl
 	case sent || p.region == "":
 		return sent, errBroken
 	}
-	return false, fmt.Errorf("watch: %w", p.relayed(ctx, at, err, true))
+	return false, p.relayed(ctx, at, err, true)
 }
 
 // passing reports whether another controller may answer after an error.

@@ -2,6 +2,7 @@ package forward_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -24,6 +25,7 @@ import (
 
 	"dbcontroller.dev/appclient/client"
 	pb "dbcontroller.dev/gen/dbcontroller/v1"
+	"dbcontroller.dev/gen/dbcontroller/v1/dbcontrollerv1connect"
 	"dbcontroller.dev/internal/access"
 	"dbcontroller.dev/internal/access/accesstest"
 	"dbcontroller.dev/internal/control/deployment"
@@ -72,6 +74,8 @@ type setup struct {
 	at        string   // announced address instead of its own; "none": none
 	regions   []forward.Region
 	peers     client.Config
+	known     []string      // addresses that the configuration names
+	patience  time.Duration // for a call without a deadline; 0: the usual
 
 	authority *accesstest.Authority // nil: no TLS
 	tokens    string                // lines; empty: everyone may do everything
@@ -85,6 +89,7 @@ type process struct {
 	audit *observer.ObservedLogs
 	stop  func() // at once, without a farewell to callers
 	end   func() // also of its announcement
+	leave func() // ends its announcement alone
 
 	mu    sync.Mutex
 	calls []string
@@ -121,7 +126,16 @@ func start(t *testing.T, store coord.Store, s setup) *process {
 		running.Go(func() { _ = own.Run(ctx) })
 	}
 	several := api.NewSeveral(services...)
-	others, err := forward.Open(forward.Config{ID: s.id, Peers: s.peers, Regions: s.regions, Log: log})
+	server := httptest.NewUnstartedServer(nil)
+	scheme := "http://"
+	if s.authority != nil {
+		scheme = "https://"
+	}
+	announced := deployment.Addressed{ID: s.id, Address: cmp.Or(s.at, scheme+server.Listener.Addr().String()), Deployments: s.announces}
+	if s.announces == nil {
+		announced.Deployments = s.runs
+	}
+	others, err := forward.Open(forward.Config{ID: s.id, Address: announced.Address, Known: s.known, Peers: s.peers, Regions: s.regions, Patience: s.patience, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,14 +158,14 @@ func start(t *testing.T, store coord.Store, s setup) *process {
 		t.Fatal(err)
 	}
 	guarded := g.Handler(mux)
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.mu.Lock()
 		p.calls = append(p.calls, r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:])
 		p.mu.Unlock()
 		if s.broken == nil || !s.broken(w, r) {
 			guarded.ServeHTTP(w, r)
 		}
-	}))
+	})
 	if s.authority != nil {
 		server.TLS = &tls.Config{Certificates: []tls.Certificate{s.authority.Certificate(t, accesstest.Leaf{})}, ClientCAs: s.authority.Pool(), ClientAuth: tls.VerifyClientCertIfGiven}
 		server.EnableHTTP2 = true
@@ -162,21 +176,14 @@ func start(t *testing.T, store coord.Store, s setup) *process {
 	p.url = server.URL
 	own := deployment.New(store, firstOf(s), deployment.Config{Log: log})
 	running.Go(func() { others.Run(ctx, own) })
-	if s.announces == nil {
-		s.announces = s.runs
-	}
-	leaving := func() {}
+	p.leave = func() {}
 	if s.at != "none" {
-		at := s.at
-		if at == "" {
-			at = server.URL
-		}
 		presence := deployment.NewPresence(own)
-		_ = presence.AnnounceAddress(ctx, deployment.Addressed{ID: s.id, Address: at, Deployments: s.announces})
+		_ = presence.AnnounceAddress(ctx, announced)
 		announcing, leave := context.WithCancel(ctx)
 		var gone sync.WaitGroup
 		gone.Go(func() { _ = presence.Run(announcing) })
-		leaving = func() { leave(); gone.Wait() }
+		p.leave = func() { leave(); gone.Wait() }
 	}
 	var once sync.Once
 	p.stop = func() {
@@ -185,7 +192,7 @@ func start(t *testing.T, store coord.Store, s setup) *process {
 	}
 	p.end = func() {
 		once.Do(func() {
-			leaving()
+			p.leave()
 			cancel()
 			server.CloseClientConnections()
 			running.Wait()
@@ -284,13 +291,20 @@ func (p *process) callAs(t *testing.T, as *http.Client, token, method string, ms
 	return failed.Code, failed.Message
 }
 
-// watch follows a deployment until the end of the test.
-func (p *process) watch(t *testing.T, name string) <-chan *pb.Deployment {
+// client returns a client of the process, as the command line has.
+func (p *process) client(t *testing.T) dbcontrollerv1connect.DeploymentServiceClient {
 	t.Helper()
 	c, err := client.Open(client.Config{Server: p.url})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+// watch follows a deployment until the end of the test.
+func (p *process) watch(t *testing.T, name string) <-chan *pb.Deployment {
+	t.Helper()
+	c := p.client(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	out, ended := make(chan *pb.Deployment, 1000), make(chan struct{})
 	t.Cleanup(func() { cancel(); <-ended })

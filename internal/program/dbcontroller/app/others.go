@@ -12,7 +12,7 @@ import (
 
 // othersOf converts what a configuration says about other controllers.
 func othersOf(cfg config.Config, id string, log *zap.Logger) forward.Config {
-	out := forward.Config{ID: id, Peers: clientOf(cfg.Peers), Log: log}
+	out := forward.Config{ID: id, Address: cfg.Address, Known: cfg.Controllers, Peers: clientOf(cfg.Peers), Log: log}
 	for _, r := range cfg.APIRegions {
 		to := clientOf(r.Peers)
 		to.Server = strings.Join(r.Controllers, ",")

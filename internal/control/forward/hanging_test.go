@@ -236,19 +236,36 @@ func TestStreamsBreak(t *testing.T) {
 	}
 }
 
-// TestWatchesLeave: the owner's watch ends with that of its caller.
-func TestWatchesLeave(t *testing.T) {
+// TestWatchesEnd: the owner's watch ends with that of its caller, and both end when this process stops.
+func TestWatchesEnd(t *testing.T) {
 	t.Parallel()
-	h := hang("WatchDeployment")
-	h.begins = true
-	a, _ := owned(t, h, 0)
-	ctx, cancel := context.WithCancel(t.Context())
-	stream, err := a.client(t).WatchDeployment(ctx, connect.NewRequest(&pb.WatchDeploymentRequest{Name: theirs}))
-	if err != nil {
-		t.Fatal(err)
+	for name, end := range map[string]func(a *process, leave func()){
+		"the caller leaves": func(_ *process, leave func()) { leave() },
+		"the process stops": func(a *process, _ func()) { a.halt() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := hang("WatchDeployment")
+			h.begins = true
+			a, _ := owned(t, h, 0)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			stream, err := a.client(t).WatchDeployment(ctx, connect.NewRequest(&pb.WatchDeploymentRequest{Name: theirs}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = stream.Close() }()
+			if !stream.Receive() {
+				t.Fatal(stream.Err())
+			}
+			end(a, cancel)
+			receive(t, h.left, "the owner notices")
+			if stream.Receive() {
+				t.Error("the watch goes on")
+			}
+			if reason, _ := refusal.Of(stream.Err()); ctx.Err() == nil && reason != refusal.Stopping {
+				t.Errorf("it ended with %v", stream.Err())
+			}
+		})
 	}
-	receive(t, h.arrived, "the watch arrives")
-	cancel()
-	receive(t, h.left, "the owner notices")
-	_ = stream.Close()
 }

@@ -90,6 +90,7 @@ type process struct {
 	stop  func() // at once, without a farewell to callers
 	end   func() // also of its announcement
 	leave func() // ends its announcement alone
+	halt  func() // as a process that stops does first: its listener still waits for calls
 
 	mu    sync.Mutex
 	calls []string
@@ -116,8 +117,8 @@ func start(t *testing.T, store coord.Store, s setup) *process {
 	t.Helper()
 	core, logs := observer.New(zap.InfoLevel)
 	log := zap.New(core)
-	p := &process{audit: logs}
 	ctx, cancel := context.WithCancel(context.Background())
+	p := &process{audit: logs, halt: cancel}
 	var running sync.WaitGroup
 	services := make([]*api.Service, 0, len(s.runs))
 	for _, n := range append(s.runs, "services/none/deployments/"+s.id)[:max(1, len(s.runs))] {

@@ -61,8 +61,11 @@ func newNode(p place, dir string, port int, set string, o Options) *Node {
 			"--wiredTigerCacheSizeGB", strconv.FormatFloat(o.CacheGB, 'f', -1, 64),
 			// Only support uses these data; they cost disk space and a sample each second.
 			"--setParameter", "diagnosticDataCollectionEnabled=false",
-			"--wiredTigerEngineConfigString", storageConfig,
 		},
+	}
+	// A measurement is about a server as it is by default.
+	if o.Dir == "" {
+		n.args = append(n.args, "--wiredTigerEngineConfigString", storageConfig)
 	}
 	if !o.Standalone {
 		n.args = append(n.args, "--replSet", set, "--oplogSize", strconv.Itoa(o.OplogMB))

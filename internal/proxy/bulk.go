@@ -72,7 +72,7 @@ func (p *Proxy) bulk(ctx context.Context, c command) bsoncore.Document {
 			return nil
 		}
 		m.Body = body
-		got, server, err := p.exchange(p.life, c.user, at.cluster, upstream.Want{}, m)
+		got, server, err := p.serveAt(p.life, c, at.cluster, upstream.Want{}, m)
 		if err != nil {
 			reply = unreachable(c, err)
 			return nil

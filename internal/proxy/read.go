@@ -48,7 +48,7 @@ func (p *Proxy) query(ctx context.Context, d *deployed, c command, by *ordered) 
 			reply = failure(codeIllegalOperation, err.Error())
 			return nil
 		}
-		got, server, err := p.send(ctx, c.user, at.cluster, want, m)
+		got, server, err := p.insist(ctx, c, at.cluster, want, m)
 		if err != nil {
 			reply = unreachable(c, err)
 			return nil

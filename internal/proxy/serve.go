@@ -135,7 +135,7 @@ func (p *Proxy) send(ctx context.Context, u *user, cluster *upstream.Cluster, wa
 	}
 	reply, err := conn.Exchange(ctx, out.Append(make([]byte, 0, size)))
 	if err != nil {
-		return nil, from{}, err
+		return nil, from{}, lostError{err}
 	}
 	server := from{address: conn.Address(), sharded: conn.Server().Kind == description.ServerKindMongos}
 	if v, err := reply.Body.LookupErr("$clusterTime"); err == nil {
@@ -170,7 +170,7 @@ func (p *Proxy) pass(ctx context.Context, c command) bsoncore.Document {
 		want = upstream.Want{}
 		ctx = p.life // it goes on without the client, as at a server
 	}
-	reply, server, err := p.exchange(ctx, c.user, p.home, want, c.msg)
+	reply, server, err := p.serveAt(ctx, c, p.home, want, c.msg)
 	if err != nil {
 		return unreachable(c, err)
 	}

@@ -39,7 +39,7 @@ func (p *Proxy) write(ctx context.Context, d *deployed, c command) bsoncore.Docu
 			reply = rest.reply(failure(codeIllegalOperation, err.Error()))
 			return nil
 		}
-		got, server, err := p.exchange(p.life, c.user, at.cluster, upstream.Want{}, m)
+		got, server, err := p.serveAt(p.life, c, at.cluster, upstream.Want{}, m)
 		if err != nil {
 			reply = rest.reply(unreachable(c, err))
 			return nil

@@ -13,7 +13,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	secretsv1 "dbcontroller.dev/gen/secrets/v1"
-	"dbcontroller.dev/internal/base/raced"
 	"dbcontroller.dev/refusal"
 )
 
@@ -124,7 +123,6 @@ func (w *world) arrives(id, home, version string) {
 // a region upgrades and rolls back. No write is lost, no secret is missing in a read, and none is owned
 // twice.
 func TestMoves(t *testing.T) {
-	raced.Leave(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute) // a hang fails here, and not a slow machine
 	defer cancel()
 	w := start(ctx, t, "  forward: true\n")

@@ -49,7 +49,8 @@ type Config struct {
 
 // Mover takes the steps of its region in the moves of all records, while its version is active.
 type Mover struct {
-	cfg Config
+	cfg   Config
+	turns map[string]*turns // by region
 
 	mu      sync.Mutex
 	pending map[vrunner.Dirty]*pending
@@ -67,7 +68,16 @@ type pending struct {
 }
 
 // New returns a mover.
-func New(cfg Config) *Mover { return &Mover{cfg: cfg, pending: map[vrunner.Dirty]*pending{}} }
+func New(cfg Config) *Mover {
+	m := &Mover{cfg: cfg, turns: map[string]*turns{}, pending: map[vrunner.Dirty]*pending{}}
+	for _, other := range cfg.Others {
+		m.turns[other] = newTurns()
+	}
+	return m
+}
+
+// ErrUnknownRegion reports a move to or from a region that the configuration does not have any more.
+var ErrUnknownRegion = errors.New("the region is not in regions.others: add it again until its moves have ended")
 
 const (
 	// pendingMost bounds the moves that a mover knows by name. It looks for the others when these have
@@ -112,6 +122,9 @@ func (m *Mover) Run(ctx context.Context) error {
 		}
 	})
 	group.Go(func() error { return m.follow(ctx, sub, again) })
+	for _, other := range m.cfg.Others {
+		group.Go(func() error { return m.ask(ctx, other) })
+	}
 	return group.Wait()
 }
 
@@ -132,7 +145,7 @@ func (m *Mover) follow(ctx context.Context, sub vrunner.Subscription, list chan<
 			default: // it is asked for already
 			}
 		}
-		if err := m.look(ctx, m.names(dirty)); err != nil {
+		if err := m.look(ctx, m.names(dirty), ""); err != nil {
 			return err
 		}
 	}
@@ -210,7 +223,7 @@ func (m *Mover) list(ctx context.Context) error {
 	m.mu.Unlock()
 	for kind, k := range m.cfg.Kinds {
 		err := eachMoving(ctx, m.cfg.Data, k.Kind, kind, func(name string, _ region.Move) error {
-			return m.look(ctx, []vrunner.Dirty{{Kind: kind, Name: name}})
+			return m.look(ctx, []vrunner.Dirty{{Kind: kind, Name: name}}, "")
 		})
 		if err == nil {
 			err = eachMoving(ctx, m.cfg.Data, k.Kind, region.CopiesKind(kind), func(key string, move region.Move) error {
@@ -218,7 +231,7 @@ func (m *Mover) list(ctx context.Context) error {
 				if !ok || move.Step != region.Leaving || move.Region != m.cfg.Region {
 					return nil // the own record decides
 				}
-				return m.look(ctx, []vrunner.Dirty{{Kind: kind, Name: name}})
+				return m.look(ctx, []vrunner.Dirty{{Kind: kind, Name: name}}, "")
 			})
 		}
 		if err != nil {
@@ -257,8 +270,9 @@ func eachRecord(ctx context.Context, data Data, decl region.Kind, kind string, d
 	return nil
 }
 
-// look takes the next step of each of these records, if it has one.
-func (m *Mover) look(ctx context.Context, all []vrunner.Dirty) error {
+// look takes the next step of each of these records, if it has one. It may ask one region, and leaves
+// questions to others for their turns.
+func (m *Mover) look(ctx context.Context, all []vrunner.Dirty, ask string) error {
 	for some := range slices.Chunk(all, readMost) {
 		var sels []record.Selector
 		for _, d := range some {
@@ -287,7 +301,7 @@ func (m *Mover) look(ctx context.Context, all []vrunner.Dirty) error {
 			}
 		}
 		for _, s := range found {
-			if err := m.step(ctx, s); err != nil {
+			if err := m.step(ctx, s, ask); err != nil {
 				return err
 			}
 		}
@@ -303,7 +317,7 @@ type seen struct {
 }
 
 // step takes the next step of one record. It returns an error only if the mover cannot go on.
-func (m *Mover) step(ctx context.Context, s *seen) error {
+func (m *Mover) step(ctx context.Context, s *seen, ask string) error {
 	k := m.cfg.Kinds[s.Kind]
 	var own *region.Move
 	if s.own != nil {
@@ -335,13 +349,10 @@ func (m *Mover) step(ctx context.Context, s *seen) error {
 	case Delete:
 		ms = []record.Mutation{m.remove(s)}
 	case Confirm:
-		var stands bool
-		if !m.due(s.Dirty) {
-			waits = "waits for region " + d.Region // the copies are about to show it
-		} else if stands, err = m.cfg.Ask(ctx, d.Region, Question{s.Kind, m.cfg.Version, s.Name, *own}); err == nil && stands {
-			waits = "waits for region " + d.Region + " and the copy of its record"
-		} else if err == nil {
-			ms = []record.Mutation{m.remove(s)}
+		if d.Region == ask {
+			ms, waits, err = m.confirm(ctx, s, d.Region, *own)
+		} else {
+			waits = m.queue(s.Dirty, d.Region)
 		}
 	}
 	if err == nil && len(ms) > 0 {
@@ -361,6 +372,18 @@ func (m *Mover) step(ctx context.Context, s *seen) error {
 	// After a write the change of the record comes by the subscription, and shows what is next.
 	m.note(s.Dirty, move, waits)
 	return nil
+}
+
+// confirm returns the deletion of a record whose counterpart does not stand in the other region.
+func (m *Mover) confirm(ctx context.Context, s *seen, of string, own region.Move) (ms []record.Mutation, waits string, err error) {
+	stands, err := m.cfg.Ask(ctx, of, Question{s.Kind, m.cfg.Version, s.Name, own})
+	switch {
+	case err != nil:
+		return nil, "", err
+	case stands:
+		return nil, "waits for region " + of + " and the copy of its record", nil
+	}
+	return []record.Mutation{m.remove(s)}, "", nil
 }
 
 // write returns the write of the next state of the own record.
@@ -394,13 +417,27 @@ func (m *Mover) reserve(ctx context.Context, k Kind, s *seen, d Decision) (ms []
 	return []record.Mutation{{Kind: s.Kind, Key: rec.Key, Doc: bson.Raw(doc), Absent: true}}, "", nil
 }
 
-// due reports whether a pending move was the same at an earlier look. A move that goes on does not
-// need a question.
-func (m *Mover) due(d vrunner.Dirty) bool {
+// queue has a region asked about a pending move that was the same at an earlier look. A move that goes on
+// does not need a question. It returns what the move waits for.
+func (m *Mover) queue(d vrunner.Dirty, of string) (waits string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	waits = "waits for region " + of
 	p := m.pending[d]
-	return p != nil && !p.next.After(time.Now())
+	switch {
+	case p == nil:
+		return waits
+	case p.region == of && p.waits != "":
+		waits = p.waits // the latest answer
+	}
+	if p.next.After(time.Now()) {
+		return waits
+	}
+	if t := m.turns[of]; t != nil {
+		t.add(d)
+		return waits
+	}
+	return ErrUnknownRegion.Error()
 }
 
 // note remembers a move that has not ended. An empty text ends it, or its next step is on its way.

@@ -66,6 +66,7 @@ type place struct {
 	mu      sync.Mutex
 	away    map[string]bool // regions whose records are not copied and that answer nothing
 	asked   int
+	hangs   map[string]bool // regions that take questions and do not answer
 }
 
 // world is three regions with movers, and with copies that follow while their owner is not away.
@@ -75,7 +76,7 @@ func newWorld(t *testing.T) world {
 	w := world{}
 	all := []string{"us", "eu", "asia"}
 	for _, name := range all {
-		w[name] = &place{T: t, name: name, data: newStore(t), version: "v1", away: map[string]bool{}}
+		w[name] = &place{T: t, name: name, data: newStore(t), version: "v1", away: map[string]bool{}, hangs: map[string]bool{}}
 	}
 	return w
 }
@@ -172,7 +173,14 @@ func (p *place) copy(of, name string, doc bson.Raw) {
 func (p *place) ask(ctx context.Context, of *place, q moves.Question) (bool, error) {
 	p.mu.Lock()
 	p.asked++
+	hangs := p.hangs[of.name]
 	p.mu.Unlock()
+	if hangs {
+		ctx, cancel := context.WithTimeout(ctx, 30*time.Second) // as servers do
+		defer cancel()
+		<-ctx.Done()
+		return false, ctx.Err()
+	}
 	if p.isAway(of.name) {
 		return false, errors.New("the region is away")
 	}
@@ -331,6 +339,51 @@ func TestMover(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestHangingRegion: a region that does not answer delays neither the moves between others, nor questions to
+// them.
+func TestHangingRegion(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		us := w["us"]
+		us.hangs["eu"] = true
+		for i := range 40 {
+			m := region.Move{Step: region.Left, Region: "eu", ID: region.NewID("v1", time.Now()), Nonce: "n"}
+			us.data.Put(t, "books", bson.D{{Key: "_id", Value: fmt.Sprint("held ", i)}, {Key: "home", Value: "eu"}, {Key: "move", Value: m.String()}})
+		}
+		m := region.Move{Step: region.Left, Region: "asia", ID: region.NewID("v1", time.Now()), Nonce: "n"}
+		us.data.Put(t, "books", bson.D{{Key: "_id", Value: "c"}, {Key: "home", Value: "asia"}, {Key: "move", Value: m.String()}})
+		stop := w.run(t.Context())
+		defer stop()
+		if err := us.put("b", "first", "us"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if got := w.states("c"); got != "" {
+			t.Errorf("asia is not asked: %s", got)
+		}
+		for i, to := range []string{"asia", "us", "asia"} {
+			from := us
+			if i == 1 {
+				from = w["asia"]
+			}
+			if err := from.put("b", fmt.Sprint(i), to); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			if got, want := w.states("b"), fmt.Sprint(to, " arrived ", i); got != want {
+				t.Errorf("a second after the move to %s: %s", to, got)
+			}
+		}
+		if got := us.waits(); !strings.Contains(got, "books eu in=false 40") {
+			t.Errorf("us shows %s", got)
+		}
+		us.mu.Lock()
+		us.hangs["eu"] = false
+		us.mu.Unlock()
+	})
 }
 
 // TestLostAnswers: a mover that gets no answers finds out by reading.

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -13,9 +12,6 @@ import (
 	"dbcontroller.dev/upgradestate"
 	"dbcontroller.dev/vrunner"
 )
-
-// errUnknownRegion reports a move to or from a region that the configuration does not have any more.
-var errUnknownRegion = errors.New("the region is not in regions.others: add it again until its moves have ended")
 
 // regionMoves drives the moves of records between regions. Each version has a mover, which runs in one
 // server while the version is active.
@@ -89,7 +85,7 @@ func (m *regionMoves) ask(ctx context.Context, to string, q moves.Question) (boo
 			return moves.Ask(ctx, m.others[to].client, o.Endpoint, m.cfg.Name, q)
 		}
 	}
-	return false, errUnknownRegion
+	return false, moves.ErrUnknownRegion
 }
 
 // reporter returns the function that reports the moves that this process drives, or nil.

@@ -72,6 +72,7 @@ func (w *world) converge(what string, want map[string]string, in ...string) {
 type stored struct {
 	ID   string `bson:"_id"`
 	Home string `bson:"home"`
+	Move string `bson:"move"`
 }
 
 // stored returns the records of a kind in the database of a version.

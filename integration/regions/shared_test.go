@@ -2,6 +2,7 @@ package regions_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -9,10 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"connectrpc.com/connect"
 	"github.com/anishathalye/porcupine"
 
-	secretsv1 "dbcontroller.dev/gen/secrets/v1"
 	"dbcontroller.dev/gen/secrets/v1/secretsv1connect"
 )
 
@@ -59,8 +58,8 @@ type history struct {
 	ops []porcupine.Operation
 }
 
-// share creates one secret in each region. Clients of two regions write it, and others read it where it
-// is owned.
+// share creates one secret in each region. Clients of two regions write it, others read it where it is
+// owned, and one moves it.
 func (c *crowd) share(ctx context.Context, interval time.Duration) *history {
 	h := &history{begun: time.Now()}
 	for i, home := range names {
@@ -73,13 +72,20 @@ func (c *crowd) share(ctx context.Context, interval time.Duration) *history {
 			c.every(ctx, interval, func() {
 				op := porcupine.Operation{ClientId: number, Call: h.now()}
 				if in == nil {
-					got, err := owner.number(rng, id)
-					op.Input, op.Output, op.Return = access{id: id, read: true}, got, h.now()
-					if err == nil {
-						h.add(op)
-					} else {
-						c.outcomeOf(err, false)
+					text, err := c.w.number(rng, id)
+					op.Return = h.now()
+					if err != nil {
+						if !errors.Is(err, errNoOwner) {
+							c.outcomeOf(err, false)
+						}
+						return
 					}
+					got, err := strconv.ParseInt(text, 10, 64)
+					if err != nil {
+						c.fail("%s holds %q", id, text)
+					}
+					op.Input, op.Output = access{id: id, read: true}, got
+					h.add(op)
 					return
 				}
 				n++
@@ -87,7 +93,7 @@ func (c *crowd) share(ctx context.Context, interval time.Duration) *history {
 				op.Input = access{id: id, n: value}
 				err := in.at(rng, func(api secretsv1connect.SecretServiceClient) error { return set(c.w.ctx, api, id, fmt.Sprint(value)) })
 				op.Return = h.now()
-				switch c.outcomeOf(err, in != owner) {
+				switch c.outcomeOf(err, true) {
 				case nothing:
 					return
 				case unknown:
@@ -98,20 +104,9 @@ func (c *crowd) share(ctx context.Context, interval time.Duration) *history {
 				h.add(op)
 			})
 		}
+		c.wander(ctx, id, 10*interval, rand.New(rand.NewPCG(uint64(i), 4)))
 	}
 	return h
-}
-
-// number returns what a shared secret holds where it is owned.
-func (r *region) number(rng *rand.Rand, id string) (n int64, err error) {
-	err = r.at(rng, func(api secretsv1connect.SecretServiceClient) error {
-		res, err := api.GetSecret(r.ctx, connect.NewRequest(&secretsv1.GetSecretRequest{Name: "projects/p/secrets/" + id}))
-		if err == nil {
-			n, err = strconv.ParseInt(string(res.Msg.GetSecret().GetPayload()), 10, 64)
-		}
-		return err
-	})
-	return n, err
 }
 
 func (h *history) now() int64 { return time.Since(h.begun).Nanoseconds() }

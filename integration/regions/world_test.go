@@ -79,9 +79,14 @@ func start(ctx context.Context, t *testing.T, section string) *world {
 // named by plain begin without the section regions.
 func startWith(ctx context.Context, t *testing.T, servers int, section string, plain ...string) *world {
 	t.Helper()
+	return startOn(ctx, t, mongotest.Server(t).URI(), mongotest.Client(t), servers, section, plain...)
+}
+
+// startOn is startWith on a MongoDB server, with a client of it.
+func startOn(ctx context.Context, t *testing.T, uri string, client *mongo.Client, servers int, section string, plain ...string) *world {
+	t.Helper()
 	w := &world{t: t, ctx: ctx, running: ctx, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}, regions: map[string]*region{}, lines: map[string][]*line{}}
-	t.Setenv("MONGO_URI", mongotest.Server(t).URI())
-	client := mongotest.Client(t)
+	t.Setenv("MONGO_URI", uri)
 	each := 1 + 2*servers
 	ports, err := subprocess.FreePorts(each * len(names))
 	if err != nil {

@@ -54,6 +54,10 @@ func (s *Store) underMove(ctx context.Context, kind Kind, m record.Mutation) (ou
 		}
 	}
 	move := kind.MoveOf(before)
+	if move.Step == Missing {
+		m, err = s.decided(ctx, kind, name, move, m)
+		return []record.Mutation{m}, added, err
+	}
 	if !move.Owns() {
 		if err := s.notAway(ctx, m); err != nil {
 			return nil, false, err
@@ -61,16 +65,70 @@ func (s *Store) underMove(ctx context.Context, kind Kind, m record.Mutation) (ou
 		return []record.Mutation{m}, added, nil // it has changed meanwhile, so the write fails
 	}
 	// A delete also ends a move that this region can still cancel.
+	var next Move
 	if m.Doc != nil {
-		next, err := s.next(kind, name, move, before, m.Doc)
-		if err != nil {
+		if next, err = s.next(kind, name, move, before, m.Doc); err != nil {
 			return nil, false, err
 		}
+	}
+	if next != move {
+		if err := s.settles(ctx, m.Kind, name, move); err != nil {
+			return nil, false, err
+		}
+	}
+	if m.Doc != nil {
 		if m.Doc, err = kind.WithMove(m.Doc, next); err != nil {
 			return nil, false, err
 		}
 	}
 	return []record.Mutation{m}, added, nil
+}
+
+// settles refuses the end of the state of a move while the other region's part in it is not known to be
+// over. Without this, that region could not tell the end from a loss.
+func (s *Store) settles(ctx context.Context, kind, name string, move Move) error {
+	if move.Step == "" || !slices.Contains(s.copies, move.Region) {
+		return nil
+	}
+	rec, err := s.data.Get(ctx, CopiesKind(kind), CopyKey(move.Region, name))
+	if errors.Is(err, record.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	theirs := s.kinds[kind].MoveOf(rec.Doc)
+	switch {
+	case theirs.Region != s.own || theirs.ID != move.ID:
+		return nil
+	case move.Step == Arrived && (theirs.Step == Left || theirs.Step == Missing) && theirs.Nonce == move.Nonce:
+		return moving(s.own)
+	case move.Step == Leaving && theirs.Step == Arrived: // this region has an older state again
+		return moving(move.Region)
+	}
+	return nil
+}
+
+// decided returns the write by which a client deletes a record that its new owner has lost, or takes it
+// back. All other writes are refused.
+func (s *Store) decided(ctx context.Context, kind Kind, name string, move Move, m record.Mutation) (record.Mutation, error) {
+	switch {
+	case s.alone: // background work does not see it
+		return m, missing(s.own, move.Region)
+	case m.Doc == nil:
+		return m, nil
+	case kind.OwnerOf(name, m.Doc) != s.own:
+		return m, missing(s.own, move.Region)
+	}
+	away, _, _, err := s.awayOf(ctx, []record.Selector{{Kind: m.Kind, Key: m.Key}})
+	if err != nil {
+		return m, err
+	}
+	if away != nil && away.copied {
+		return m, s.refusal(ctx, *away) // another region owns one of that name
+	}
+	m.Doc, err = kind.WithMove(m.Doc, Move{})
+	return m, err
 }
 
 // unmoved returns the condition that a record has the state of a move that doc has.

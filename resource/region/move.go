@@ -13,7 +13,8 @@ import (
 // Step is how far the move of a record to another region is, in the record of one of both regions.
 type Step string
 
-// The steps of a move. The old owner goes from Leaving to Left, the new one from Arriving to Arrived.
+// The steps of a move. The old owner goes from Leaving to Left, the new one from Arriving to Arrived. A
+// record whose new owner has lost it goes from Left to Missing.
 const (
 	// Leaving is a record that this region owns and that is about to move. Its content does not
 	// change. The move can be cancelled.
@@ -21,6 +22,10 @@ const (
 	// Left is a record that this region has given away for good. It is deleted once the new owner has
 	// it.
 	Left Step = "left"
+	// Missing is a record that this region has given away, but whose new owner answers that it has no
+	// record of the move: a backup of it was restored, for example. A person deletes the record or takes
+	// it back.
+	Missing Step = "missing"
 	// Arriving is a record that this region has reserved for a move. Another region owns it.
 	Arriving Step = "arriving"
 	// Arrived is a record that this region owns and that came from another one.
@@ -55,14 +60,14 @@ func ParseMove(text string) Move {
 	switch {
 	case len(parts) == 3 && parts[0] == string(Leaving):
 		return Move{Step: Leaving, Region: parts[1], ID: parts[2]}
-	case len(parts) == 4 && (parts[0] == string(Left) || parts[0] == string(Arriving) || parts[0] == string(Arrived)):
+	case len(parts) == 4 && (parts[0] == string(Left) || parts[0] == string(Missing) || parts[0] == string(Arriving) || parts[0] == string(Arrived)):
 		return Move{Step: Step(parts[0]), Region: parts[1], ID: parts[2], Nonce: parts[3]}
 	}
 	return Move{}
 }
 
 // Owns reports whether a region owns a record in this state.
-func (m Move) Owns() bool { return m.Step != Left && m.Step != Arriving }
+func (m Move) Owns() bool { return m.Step != Left && m.Step != Missing && m.Step != Arriving }
 
 // NewID returns the id of a new move. version is the API version whose form the record has, and now the
 // time that operators see.

@@ -15,6 +15,7 @@ type Store struct {
 	data   vrunner.Store
 	own    string   // name of this region
 	others []string // names of the regions whose copies are shown
+	copies []string // names of the regions whose copies are up to date
 	kinds  map[string]Kind
 	moves  string // version of the data, whose records can move; empty: no move begins
 	alone  bool   // shows records that this region owns, and nothing else
@@ -31,7 +32,7 @@ var (
 // Over returns the data of a version in the region own, with the copies of other regions' records of
 // the declared kinds. data must have the kinds of CopiesKind.
 func Over(data vrunner.Store, own string, others []string, kinds map[string]Kind) *Store {
-	return &Store{data: data, own: own, others: others, kinds: kinds}
+	return &Store{data: data, own: own, others: others, copies: others, kinds: kinds}
 }
 
 // Moving returns the store with moves: a change of the region in a record moves it, if its kind has
@@ -145,6 +146,10 @@ type found struct {
 // owned reports whether this region owns the record.
 func (f found) owned() bool { return !f.copied && f.move.Owns() }
 
+// missing reports whether this region has given the record away, and the new owner has lost it. A write
+// decides about it.
+func (f found) missing() bool { return !f.copied && f.move.Step == Missing }
+
 // rank orders the records of one name. The lowest one is shown.
 //
 // While a record moves, both regions have it. The one that owns it counts. A third region may see that
@@ -156,7 +161,7 @@ func (f found) rank() int {
 		return 0
 	case f.copied && f.move.Owns():
 		return 1
-	case f.move.Step == Left:
+	case f.move.Step == Left, f.move.Step == Missing:
 		return 2
 	default:
 		return 3
@@ -237,7 +242,7 @@ func (s *Store) ofCopies(copies string) (string, bool) {
 // shown returns a record, or a copy as a record of its kind. A read before a change refuses what this
 // region does not own: only its owner has the present state.
 func (s *Store) shown(ctx context.Context, kind string, f found) (record.Record, error) {
-	if !f.owned() && vrunner.IsChanging(ctx) {
+	if !f.owned() && !f.missing() && vrunner.IsChanging(ctx) {
 		return f.Record, s.refusal(ctx, f)
 	}
 	if !f.copied {
@@ -257,8 +262,10 @@ func (s *Store) refusal(ctx context.Context, f found) error {
 	key, _ := f.Key.Name()
 	region, _, _ := OfCopy(key)
 	switch {
-	case f.copied && f.move.Owns():
+	case f.copied && (f.move.Owns() || f.move.Step == Missing):
 		return elsewhere(ctx, region)
+	case f.missing():
+		return missing(s.own, f.move.Region)
 	case f.copied && f.move.Step == Arriving:
 		return moving(region)
 	case f.move.Step == Arriving:
@@ -271,6 +278,11 @@ func (s *Store) refusal(ctx context.Context, f found) error {
 // moving returns the error for a write to a record that is on its way to a region.
 func moving(to string) error {
 	return refusal.Because(refusal.Moving, fmt.Sprintf("it moves to region %s; call again", to), nil, refusal.MetaRegion, to)
+}
+
+// missing returns the error for a write to a record that its new owner has lost.
+func missing(own, to string) error {
+	return refusal.Because(refusal.Moving, fmt.Sprintf("it moved to region %s, which has no record of that: delete it, or set its region to %s", to, own), nil, refusal.MetaRegion, to)
 }
 
 // elsewhere returns the error for a write to a record of another region.

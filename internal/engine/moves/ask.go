@@ -45,10 +45,12 @@ type question struct {
 
 type answer struct {
 	Stands bool `json:"stands"`
+	// Region is the one that answers. A wrong address must not end moves.
+	Region string `json:"region"`
 }
 
-// Ask sends a question to the servers of another region.
-func Ask(ctx context.Context, client *http.Client, endpoint, from string, q Question) (bool, error) {
+// Ask sends a question to the servers of the region to. An answer of another region is an error.
+func Ask(ctx context.Context, client *http.Client, endpoint, to, from string, q Question) (bool, error) {
 	body, err := json.Marshal(question{from, q.Kind, q.Version, q.Name, q.Own.String()})
 	if err != nil {
 		return false, err
@@ -70,12 +72,15 @@ func Ask(ctx context.Context, client *http.Client, endpoint, from string, q Ques
 	if err := json.NewDecoder(io.LimitReader(res.Body, answerMost)).Decode(&a); err != nil || a == nil {
 		return false, errors.New("the answer about a move cannot be read")
 	}
+	if a.Region != to {
+		return false, fmt.Errorf("region %q answers at the endpoint of region %s: correct regions.others", a.Region, to)
+	}
 	return a.Stands, nil
 }
 
-// Handler answers the questions of other regions over the active data of this one, and passes on all
+// Handler answers the questions of other regions over the active data of the region here, and passes on all
 // other requests. version is the API version of data.
-func Handler(data Data, version string, kinds map[string]Kind, next http.Handler) http.Handler {
+func Handler(data Data, here, version string, kinds map[string]Kind, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != Path {
 			next.ServeHTTP(w, r)
@@ -91,7 +96,7 @@ func Handler(data Data, version string, kinds map[string]Kind, next http.Handler
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(answer{stands}) // the caller has gone
+		_ = json.NewEncoder(w).Encode(answer{stands, here}) // the caller has gone
 	})
 }
 

@@ -22,8 +22,11 @@ const (
 	Reserve
 	// Delete: the own record goes.
 	Delete
-	// Confirm: the own record goes if the other region answers that it has no counterpart (Standing).
+	// Confirm: the other region is asked whether it has the counterpart (Standing). Without it a
+	// reservation goes, and a record that has left is Missing.
 	Confirm
+	// Hold: the other region has lost the record, and a person decides about it.
+	Hold
 	// Taken: another region wants to give a record to this one, which has one of that name.
 	Taken
 )
@@ -56,7 +59,8 @@ func Decide(here string, own *region.Move, copies map[string]region.Move, nonce 
 	ours := copied && c.Region == here && c.ID == own.ID
 	switch own.Step {
 	case region.Leaving:
-		if ours && c.Step == region.Arriving {
+		// It is Arrived only if this region has an older state again. It has given the record away.
+		if ours && (c.Step == region.Arriving || c.Step == region.Arrived) {
 			return Decision{Write, other, region.Move{Step: region.Left, Region: other, ID: own.ID, Nonce: c.Nonce}}
 		}
 		return Decision{Do: Wait, Region: other}
@@ -68,11 +72,16 @@ func Decide(here string, own *region.Move, copies map[string]region.Move, nonce 
 			return Decision{Do: Delete, Region: other}
 		}
 		return Decision{Do: Wait, Region: other}
+	case region.Missing:
+		if ours && c.Nonce == own.Nonce && (c.Step == region.Arriving || c.Step == region.Arrived) {
+			return Decision{Write, other, region.Move{Step: region.Left, Region: other, ID: own.ID, Nonce: own.Nonce}}
+		}
+		return Decision{Do: Hold, Region: other}
 	default: // Arriving
 		switch {
 		case ours && c.Step == region.Left && c.Nonce == own.Nonce:
 			return Decision{Write, other, region.Move{Step: region.Arrived, Region: other, ID: own.ID, Nonce: own.Nonce}}
-		case ours && c.Step == region.Leaving:
+		case ours && (c.Step == region.Leaving || c.Step == region.Missing && c.Nonce == own.Nonce):
 			return Decision{Do: Wait, Region: other}
 		}
 		return Decision{Do: Confirm, Region: other}
@@ -87,7 +96,7 @@ func Standing(asking string, own, theirs region.Move) bool {
 	}
 	switch own.Step {
 	case region.Arriving:
-		return theirs.Step == region.Leaving || theirs.Step == region.Left && theirs.Nonce == own.Nonce
+		return theirs.Step == region.Leaving || (theirs.Step == region.Left || theirs.Step == region.Missing) && theirs.Nonce == own.Nonce
 	case region.Left:
 		return (theirs.Step == region.Arriving || theirs.Step == region.Arrived) && theirs.Nonce == own.Nonce
 	default:

@@ -15,6 +15,8 @@
 //	3                                   arrived(id, nonce): owned, clients can write
 //	4      deleted; its copy is shown
 //
+// missing(id, nonce) follows left if the new owner has lost its part. A person decides about such a record.
+//
 // Each step is one write on the condition that the own record did not change, and rests on what the
 // copies show:
 //
@@ -27,9 +29,11 @@
 //
 // A copy can be old or missing. So a step that rests on the absence of something asks the other region
 // (Standing), which reads it linearizably: a reservation is deleted only if the old owner has neither
-// leaving nor left for it, and a record that left is deleted without a copy only if its reservation
-// does not stand any more. TestExplore goes through all interleavings, and its mutants leave out one of
-// these rules each.
+// leaving nor left for it. A record that left is deleted only if a copy shows that it has arrived. If there
+// is no copy and its reservation does not stand any more, it is missing: the new owner has lost it, or the
+// answer is wrong. So while the copy of the old owner shows left, the new owner can neither delete the
+// record nor move it on. TestExplore goes through all interleavings, and its mutants leave out one of these
+// rules each.
 //
 // # Guarantees
 //

@@ -16,11 +16,13 @@ import (
 // move is a region.Move. Regions, ids and nonces are numbers; 0 is none.
 type move struct{ step, region, id, nonce uint8 }
 
-var steps = []region.Step{"", region.Leaving, region.Left, region.Arriving, region.Arrived}
+var steps = []region.Step{"", region.Leaving, region.Left, region.Arriving, region.Arrived, region.Missing}
 
 const (
 	leaving = 1
 	left    = 2
+	arrived = 4
+	missing = 5
 )
 
 func text(n uint8) string {
@@ -84,6 +86,7 @@ type rules struct {
 	unreserved    bool // a record leaves without a reservation
 	noAsk         bool // what has no counterpart in the copies goes
 	noReservation bool // a record arrives from the copy of one that left
+	unsettled     bool // clients delete and move a record before the old owner has deleted its part
 }
 
 // budget is what can happen in one exploration.
@@ -170,6 +173,9 @@ func (m *model) decide(s state, i int) (state, intent, bool) {
 			return s, intent{}, false
 		}
 		d.Do = moves.Delete
+		if next = s.recs[i].move; next.step == left {
+			d.Do, next.step = moves.Write, missing
+		}
 	case moves.Reserve:
 		if !m.oneNonce {
 			if s.nonces == 0 {
@@ -230,7 +236,8 @@ func (r *model) next(s state) (out []step) {
 	for i := range 2 {
 		own := s.recs[i]
 		// Clients.
-		if own.owned() {
+		settled := r.unsettled || own.move.step != arrived || !s.copies[i].there || s.copies[i].move != move{left, uint8(i + 1), own.move.id, own.move.nonce}
+		if own.owned() && settled {
 			d := s
 			d.set(i, rec{})
 			d.deleted = true
@@ -246,7 +253,7 @@ func (r *model) next(s state) (out []step) {
 				add("write", w, i, 0)
 				own = s.recs[i]
 			}
-			if s.moves > 0 {
+			if s.moves > 0 && settled {
 				m := s
 				own.move = move{step: leaving, region: uint8(2 - i), id: s.moves}
 				m.moves--
@@ -316,11 +323,14 @@ func (s state) wrong() string {
 		return "owned twice"
 	case owners > 0 && s.deleted:
 		return "a deleted record is back"
-	case owners == 0 && !s.deleted && s.recs[0].move.step != left && s.recs[1].move.step != left:
+	case owners == 0 && !s.deleted && !s.recs[0].away() && !s.recs[1].away():
 		return "the record is lost"
 	}
 	return ""
 }
+
+// away reports whether a region has given a record away and still has it.
+func (r rec) away() bool { return r.move.step == left || r.move.step == missing }
 
 // settles lets copies follow and movers work until nothing changes. It returns what is wrong then, or "".
 func (r *model) settles(s state) string {
@@ -333,19 +343,25 @@ func (r *model) settles(s state) string {
 	return wrong
 }
 
-func (r *model) settle(s state) string {
+func (m *model) settle(s state) string {
 	const fresh = 40 // above all nonces of the exploration
 	s.intents, s.nonces = [2][movers]intent{}, fresh
 	for range 20 {
 		was := s
 		for i := range 2 {
 			s.copies[i] = s.recs[1-i]
-			if decided, in, ok := r.decide(s, i); ok {
-				s = r.apply(decided, i, in)
+			if decided, in, ok := m.decide(s, i); ok {
+				s = m.apply(decided, i, in)
 			}
 		}
 		was.nonces = s.nonces
 		if s == was {
+			// Only a region that has lost its copies can have deleted the record, or moved it on, before the
+			// other one knew of its arrival. A person ends that.
+			held := s.recs[0].move.step == missing || s.recs[1].move.step == missing
+			if over := s.deleted || s.recs[0].owned() || s.recs[1].owned(); held && over && m.switches+m.lags > 0 {
+				return s.wrong()
+			}
 			for _, r := range s.recs {
 				if r.there && (!r.owned() || r.move.step == leaving) {
 					return fmt.Sprintf("a move does not end: %+v", s.recs)
@@ -419,6 +435,7 @@ func TestExploreFinds(t *testing.T) {
 		"the old owner does not wait":                   {unreserved: true},
 		"a missing copy proves that there is no record": {noAsk: true},
 		"a record arrives without a reservation":        {noReservation: true},
+		"the new owner ends it before the old one":      {unsettled: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -19,6 +19,7 @@ import (
 	"dbcontroller.dev/examples/sampletest"
 	"dbcontroller.dev/internal/engine/moves"
 	"dbcontroller.dev/record"
+	"dbcontroller.dev/refusal"
 	"dbcontroller.dev/resource/region"
 	"dbcontroller.dev/vrunner"
 )
@@ -184,8 +185,8 @@ func (p *place) ask(ctx context.Context, of *place, q moves.Question) (bool, err
 	if p.isAway(of.name) {
 		return false, errors.New("the region is away")
 	}
-	h := moves.Handler(of.data, of.version, map[string]moves.Kind{"books": {Kind: decl}}, http.NotFoundHandler())
-	return moves.Ask(ctx, &http.Client{Transport: handled{h}}, "http://"+of.name, p.name, q)
+	h := moves.Handler(of.data, of.name, of.version, map[string]moves.Kind{"books": {Kind: decl}}, http.NotFoundHandler())
+	return moves.Ask(ctx, &http.Client{Transport: handled{h}}, "http://"+of.name, of.name, p.name, q)
 }
 
 // handled is a transport to a handler.
@@ -225,6 +226,43 @@ func (p *place) waits() string {
 		all = append(all, fmt.Sprintf("%s %s in=%v %d %s: %s", m.Kind, m.Region, m.In, m.Count, m.Record, m.Waits))
 	}
 	return strings.Join(all, "; ")
+}
+
+// lose lets eu lose a record that us has given to it, as from a backup, and returns it.
+func lose(t *testing.T, w world) bson.D {
+	t.Helper()
+	w["us"].cut("eu", true)
+	if err := w["us"].put("b", "old", "eu"); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Minute) // eu reserves it
+	w["eu"].cut("us", true)
+	w["us"].cut("eu", false)
+	time.Sleep(time.Minute) // us gives it away
+	rec, err := w["eu"].data.Get(t.Context(), "books", "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc bson.D
+	if err := errors.Join(bson.Unmarshal(rec.Doc, &doc), w["eu"].data.Write(t.Context(), []record.Mutation{{Kind: "books", Key: rec.Key, Exists: true}})); err != nil {
+		t.Fatal(err)
+	}
+	w["eu"].cut("us", false)
+	time.Sleep(2 * time.Minute)
+	if got := w.states("b"); got != "us missing old" {
+		t.Fatalf("after the loss: %s", got)
+	}
+	return doc
+}
+
+// reasonOf returns the reason of a refusal.
+func reasonOf(err error) refusal.Reason {
+	answer, ok := refusal.In(err)
+	if !ok {
+		return ""
+	}
+	reason, _ := refusal.Of(answer)
+	return reason
 }
 
 // TestMover: movers of three regions bring records there, on and back, and hold what cannot move.
@@ -315,13 +353,98 @@ func TestMover(t *testing.T) {
 			if got := w.states("b"); got != "eu arrived old, us left old" {
 				t.Fatalf("it is %s", got)
 			}
-			if err := w["eu"].clients.Write(t.Context(), []record.Mutation{{Kind: "books", Key: record.StringKey("b"), Exists: true}}); err != nil {
-				t.Fatal(err)
+			gone := func() error {
+				return w["eu"].clients.Write(t.Context(), []record.Mutation{{Kind: "books", Key: record.StringKey("b"), Exists: true}})
+			}
+			if err := gone(); reasonOf(err) != refusal.Moving {
+				t.Errorf("the delete is answered with %v", err)
+			}
+			if err := w["eu"].put("b", "on", "asia"); reasonOf(err) != refusal.Moving {
+				t.Errorf("the next move is answered with %v", err)
+			}
+			if err := w["eu"].put("b", "new", "eu"); err != nil {
+				t.Errorf("a write: %v", err)
 			}
 			w["us"].cut("eu", false)
 			time.Sleep(2 * time.Minute)
-			if got := w.states("b") + w["us"].waits(); got != "" || w["us"].asked == 0 {
+			if err := gone(); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Minute)
+			if got := w.states("b") + w["us"].waits(); got != "" {
 				t.Errorf("after the delete: %s", got)
+			}
+		},
+		"the new region loses its part, and it is taken back": func(t *testing.T, w world) {
+			lose(t, w)
+			if got, want := w["us"].waits(), "books eu in=false 1 b: region eu has no record of it: delete it, or set its region to us"; got != want {
+				t.Errorf("us shows %s", got)
+			}
+			if err := w["us"].put("b", "frozen", "eu"); reasonOf(err) != refusal.Moving {
+				t.Errorf("a write is answered with %v", err)
+			}
+			if rec, err := w["eu"].clients.Get(t.Context(), "books", "b"); err != nil || rec.Doc.Lookup("title").StringValue() != "old" {
+				t.Errorf("eu shows %v, %v", rec, err)
+			}
+			if err := w["us"].put("b", "kept", "us"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			if got := w.states("b") + w["us"].waits() + w["eu"].waits(); got != "us  kept" {
+				t.Errorf("after it was taken back: %s", got)
+			}
+			if err := w["us"].put("b", "again", "eu"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			if got := w.states("b"); got != "eu arrived again" {
+				t.Errorf("after the next move: %s", got)
+			}
+		},
+		"the new region loses its part, and it is deleted": func(t *testing.T, w world) {
+			lose(t, w)
+			if err := w["us"].clients.Write(t.Context(), []record.Mutation{{Kind: "books", Key: record.StringKey("b"), Exists: true}}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			if got := w.states("b") + w["us"].waits() + w["eu"].waits(); got != "" {
+				t.Errorf("after the delete: %s", got)
+			}
+		},
+		"the new region loses its part and gets it back": func(t *testing.T, w world) {
+			lost := lose(t, w)
+			w["eu"].data.Put(t, "books", lost)
+			time.Sleep(time.Minute)
+			if got := w.states("b") + w["us"].waits() + w["eu"].waits(); got != "eu arrived old" {
+				t.Errorf("after it is back: %s", got)
+			}
+		},
+		"the old region has an older state again": func(t *testing.T, w world) {
+			for _, p := range []string{"eu", "asia"} {
+				w["us"].cut(p, true)
+			}
+			if err := w["us"].put("b", "old", "eu"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			before, err := w["us"].data.Get(t.Context(), "books", "b")
+			if err != nil {
+				t.Fatal(err)
+			}
+			w["us"].cut("eu", false)
+			time.Sleep(time.Second)
+			if got := w.states("b"); got != "eu arrived old" {
+				t.Fatalf("it is %s", got)
+			}
+			if err := w["us"].data.Write(t.Context(), []record.Mutation{{Kind: "books", Key: before.Key, Doc: before.Doc, Absent: true}}); err != nil {
+				t.Fatal(err)
+			}
+			if err := w["us"].put("b", "mine", "us"); reasonOf(err) != refusal.Moving {
+				t.Errorf("the cancel is answered with %v", err)
+			}
+			time.Sleep(time.Minute)
+			if got := w.states("b") + w["us"].waits() + w["eu"].waits(); got != "eu arrived old" {
+				t.Errorf("it is %s", got)
 			}
 		},
 	} {
@@ -361,7 +484,7 @@ func TestHangingRegion(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
-		if got := w.states("c"); got != "" {
+		if got := w.states("c"); got != "us missing " {
 			t.Errorf("asia is not asked: %s", got)
 		}
 		for i, to := range []string{"asia", "us", "asia"} {
@@ -438,7 +561,7 @@ func TestQuestions(t *testing.T) {
 	data := newStore(t)
 	const id = "v1.1.i"
 	data.Put(t, "books", bson.D{{Key: "_id", Value: "a"}, {Key: "move", Value: region.Move{Step: region.Leaving, Region: "eu", ID: id}.String()}})
-	h := moves.Handler(data, "v2", map[string]moves.Kind{"books": {Kind: decl}}, http.NotFoundHandler())
+	h := moves.Handler(data, "us", "v2", map[string]moves.Kind{"books": {Kind: decl}}, http.NotFoundHandler())
 	client := &http.Client{Transport: handled{h}}
 	own := region.Move{Step: region.Arriving, Region: "us", ID: id, Nonce: "n"}
 	for what, c := range map[string]struct {
@@ -452,14 +575,17 @@ func TestQuestions(t *testing.T) {
 		"in another version": {"eu", moves.Question{Kind: "volumes", Version: "v1", Name: "b", Own: own}, true},
 		"another move":       {"eu", moves.Question{Kind: "volumes", Version: "v1", Name: "a", Own: region.Move{Step: region.Arriving, Region: "us", ID: "v1.2.i", Nonce: "n"}}, false},
 	} {
-		if stands, err := moves.Ask(t.Context(), client, "http://us", c.from, c.q); err != nil || stands != c.want {
+		if stands, err := moves.Ask(t.Context(), client, "http://us", "us", c.from, c.q); err != nil || stands != c.want {
 			t.Errorf("%s: %v, %v", what, stands, err)
 		}
 	}
-	if _, err := moves.Ask(t.Context(), client, "http://us", "eu", moves.Question{Kind: "books", Version: "v2", Name: "a"}); err == nil {
+	if _, err := moves.Ask(t.Context(), client, "http://us", "asia", "eu", moves.Question{Kind: "books", Version: "v2", Name: "b", Own: own}); err == nil || !strings.Contains(err.Error(), `region "us" answers at the endpoint of region asia`) {
+		t.Errorf("another region answers: %v", err)
+	}
+	if _, err := moves.Ask(t.Context(), client, "http://us", "us", "eu", moves.Question{Kind: "books", Version: "v2", Name: "a"}); err == nil {
 		t.Error("a question without a move is answered")
 	}
-	if _, err := moves.Ask(t.Context(), &http.Client{Transport: handled{http.NotFoundHandler()}}, "http://us", "eu", moves.Question{Own: own}); err == nil {
+	if _, err := moves.Ask(t.Context(), &http.Client{Transport: handled{http.NotFoundHandler()}}, "http://us", "us", "eu", moves.Question{Own: own}); err == nil {
 		t.Error("a server that knows no moves answers")
 	}
 	res, err := client.Post("http://us"+moves.Path, "application/json", strings.NewReader("no JSON"))

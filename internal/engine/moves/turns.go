@@ -2,8 +2,13 @@ package moves
 
 import (
 	"context"
+	"log/slog"
+	"strings"
 	"sync"
+	"time"
 
+	"dbcontroller.dev/record"
+	"dbcontroller.dev/resource/region"
 	"dbcontroller.dev/vrunner"
 )
 
@@ -73,4 +78,46 @@ func (m *Mover) ask(ctx context.Context, of string) error {
 			return err
 		}
 	}
+}
+
+// queue has a region asked about a pending move that was the same at an earlier look. A move that goes on
+// does not need a question. It returns what the move waits for.
+func (m *Mover) queue(d vrunner.Dirty, of string) (waits string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	waits = "waits for region " + of
+	p := m.pending[d]
+	switch {
+	case p == nil:
+		return waits
+	case p.region == of && p.waits != "":
+		waits = p.waits // the latest answer
+	}
+	if p.next.After(time.Now()) {
+		return waits
+	}
+	if t := m.turns[of]; t != nil {
+		t.add(d)
+		return waits
+	}
+	return ErrUnknownRegion.Error()
+}
+
+// confirm returns the end of a record whose counterpart does not stand in the other region. What it has
+// given away it keeps: only a proof that the other region owns it, or has owned it, deletes that.
+func (m *Mover) confirm(ctx context.Context, k Kind, s *seen, of string, own region.Move) (ms []record.Mutation, waits string, err error) {
+	stands, err := m.cfg.Ask(ctx, of, Question{s.Kind, m.cfg.Version, s.Name, own})
+	switch {
+	case err != nil:
+		return nil, "", err
+	case stands:
+		return nil, "waits for region " + of + " and the copy of its record", nil
+	}
+	if own.Step == region.Left {
+		m.cfg.Log.Warn("another region has no record of a move to it; the record is kept", slog.String("kind", s.Kind), slog.String("record", strings.ToValidUTF8(s.Name, "?")), slog.String("region", of))
+		own.Step = region.Missing
+		ms, err = m.write(k, s, own)
+		return ms, "", err
+	}
+	return []record.Mutation{m.remove(s)}, "", nil
 }

@@ -70,7 +70,7 @@ func (m *regionMoves) stacks(of func(string, map[string]*vrunner.View) vrunner.S
 		m.mu.Unlock()
 		s.Controllers = append(s.Controllers, vrunner.Controller{Name: "dbcontroller-moves", Run: mover.Run, Leader: true})
 		if s.Handler != nil {
-			s.Handler = moves.Handler(view, cfg.Version, kinds, s.Handler)
+			s.Handler = moves.Handler(view, cfg.Region, cfg.Version, kinds, s.Handler)
 		}
 		return s
 	}
@@ -82,7 +82,7 @@ func (m *regionMoves) ask(ctx context.Context, to string, q moves.Question) (boo
 	defer cancel()
 	for _, o := range m.cfg.Others {
 		if o.Name == to {
-			return moves.Ask(ctx, m.others[to].client, o.Endpoint, m.cfg.Name, q)
+			return moves.Ask(ctx, m.others[to].client, o.Endpoint, to, m.cfg.Name, q)
 		}
 	}
 	return false, moves.ErrUnknownRegion

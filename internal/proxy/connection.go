@@ -27,6 +27,8 @@ type peer struct {
 	user  atomic.Pointer[user]
 	login *login.Conversation // nil: none is under way
 	until time.Time           // the deadline of conn for writes
+	// passing is the reply that goes out while it arrives; nil: none. The goroutine of the command has it.
+	passing *passing
 }
 
 // serve serves one client until it ends the connection, breaks the protocol, or the proxy closes. One goroutine reads a

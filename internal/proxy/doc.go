@@ -13,5 +13,7 @@
 //     moment; then it is aborted with TransientTransactionError, which drivers repeat.
 //   - A cursor stays at its server. Before the data moves, the proxy reads its rest, up to a bound. A longer
 //     query by _id goes on at the next place, and any other one fails.
+//   - A large reply to a getMore goes to the client while it arrives. If the server breaks meanwhile, the
+//     connection of the client ends.
 //   - Collections that no deployment names are in the cluster Config.Upstream and do not move.
 package proxy

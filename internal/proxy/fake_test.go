@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
@@ -36,8 +37,9 @@ type server struct {
 
 	mu      sync.Mutex
 	conns   []net.Conn
-	answers map[string]func(c command) bsoncore.Document // by command; nil reply: the connection breaks
-	got     []command                                    // without those about the server itself
+	answers map[string]func(c command) bsoncore.Document       // by command; nil reply: the connection breaks
+	got     []command                                          // without those about the server itself
+	writes  func(c command, conn net.Conn, reply []byte) error // nil: at once
 }
 
 func startServer(t *testing.T, router bool) *server {
@@ -132,10 +134,28 @@ func (s *server) serve(conn net.Conn) {
 		if reply == nil {
 			return
 		}
-		if _, err := conn.Write(message.Message{ID: 1, ReplyTo: m.ID, Query: m.Query, Body: reply}.Append(nil)); err != nil {
+		if err := s.write(c, conn, message.Message{ID: 1, ReplyTo: m.ID, Query: m.Query, Body: reply}.Append(nil)); err != nil {
 			return
 		}
 	}
+}
+
+func (s *server) write(c command, conn net.Conn, reply []byte) error {
+	s.mu.Lock()
+	writes := s.writes
+	s.mu.Unlock()
+	if writes != nil && c.verb == "getMore" {
+		return writes(c, conn, reply)
+	}
+	_, err := conn.Write(reply)
+	return err
+}
+
+// writing sets how the replies to getMore are written. After an error the connection breaks.
+func (s *server) writing(writes func(c command, conn net.Conn, reply []byte) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes = writes
 }
 
 func (s *server) answer(c command) bsoncore.Document {
@@ -287,6 +307,7 @@ type world struct {
 	others      []Deployment // further ones
 	users       []User
 	log         *slog.Logger // of the proxies; nil: none
+	tls         *tls.Config  // of their clients; nil: they use none
 }
 
 // options of a world; the zero value is one proxy, fences of class view, and the first epoch.
@@ -309,31 +330,40 @@ func newWorld(t *testing.T, o worldOptions) *world {
 
 // start starts the proxies.
 func (w *world) start(o worldOptions) {
+	w.t.Helper()
+	for range max(o.proxies, 1) {
+		w.serve(w.config(o))
+	}
+}
+
+// serve starts a proxy.
+func (w *world) serve(cfg Config) {
 	t := w.t
 	t.Helper()
-	for range max(o.proxies, 1) {
-		p, err := New(t.Context(), w.config(o))
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		served := make(chan error, 1)
-		go func() { served <- p.Serve(l) }()
-		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
-			defer cancel()
-			if err := p.Close(ctx); !ended(err) {
-				t.Error(err)
-			}
-			if err := <-served; err != nil {
-				t.Error(err)
-			}
-		})
-		w.proxies, w.addresses = append(w.proxies, p), append(w.addresses, l.Addr().String())
+	p, err := New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
 	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.tls != nil {
+		l = tls.NewListener(l, w.tls)
+	}
+	served := make(chan error, 1)
+	go func() { served <- p.Serve(l) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+		defer cancel()
+		if err := p.Close(ctx); !ended(err) {
+			t.Error(err)
+		}
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	w.proxies, w.addresses = append(w.proxies, p), append(w.addresses, l.Addr().String())
 }
 
 // ended reports whether a proxy has closed as it should. On a busy machine its deregistration can take longer than
@@ -420,9 +450,19 @@ const session = `"lsid":{"id":{"$binary":{"base64":"AAAAAAAAAAAAAAAAAAAAAQ==","s
 // call sends a command to a proxy and returns the reply; nil after an error.
 func (w *world) call(proxy int, command string) bsoncore.Document {
 	w.t.Helper()
-	conn := dial(w.t, w.addresses[proxy])
+	conn := w.dial(proxy)
 	defer conn.Close() //nolint:errcheck // nothing is left to read
 	return call(w.t, conn, command)
+}
+
+// dial connects to a proxy.
+func (w *world) dial(proxy int) net.Conn {
+	w.t.Helper()
+	conn := dial(w.t, w.addresses[proxy])
+	if w.tls == nil {
+		return conn
+	}
+	return tls.Client(conn, w.tls)
 }
 
 func call(t *testing.T, conn net.Conn, command string) bsoncore.Document {

@@ -3,7 +3,7 @@ package proxy
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"dbcontroller.dev/integration/localmongo/mongotest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { mongotest.Main(m) }

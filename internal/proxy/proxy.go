@@ -62,6 +62,7 @@ type Proxy struct {
 
 	requests     atomic.Int32 // ids of messages to servers
 	connections  atomic.Int64 // ids for hello
+	whole        atomic.Bool  // no reply is passed on while it arrives
 	open         atomic.Int64
 	users        *accounts // nil: the proxy has none
 	cursors      cursors

@@ -134,7 +134,7 @@ func cursorOf(reply bsoncore.Document) int64 {
 }
 
 // more reads on with a cursor, at the server that has it.
-func (p *Proxy) more(ctx context.Context, c command) bsoncore.Document {
+func (p *Proxy) more(ctx context.Context, cl *peer, c command) bsoncore.Document {
 	id := number(c.msg.Body, "getMore")
 	one, ok := p.cursors.get(c.user, id)
 	if !ok {
@@ -170,7 +170,14 @@ func (p *Proxy) more(ctx context.Context, c command) bsoncore.Document {
 	if err != nil {
 		return failure(codeIllegalOperation, err.Error())
 	}
-	reply, _, err := p.exchange(ctx, c.user, one.cluster, upstream.Want{At: one.server}, m)
+	var to upstream.Taker
+	if out := p.passes(cl, c, one); out != nil {
+		to = out
+	}
+	reply, _, err := p.exchangeTo(ctx, c.user, one.cluster, upstream.Want{At: one.server}, m, to)
+	if cl.passing != nil {
+		return p.passed(c, id, one, reply, err, cl.passing)
+	}
 	if err != nil {
 		p.cursors.drop(c.user, id)
 		if one.watches {

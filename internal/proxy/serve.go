@@ -21,6 +21,11 @@ func (p *Proxy) answer(ctx context.Context, cl *peer, m incoming) bool {
 		return false
 	}
 	reply := p.safely(ctx, cl, c)
+	if out := cl.passing; out != nil {
+		cl.passing = nil
+		defer out.done()
+		return reply != nil && ctx.Err() == nil && out.finish()
+	}
 	if reply == nil {
 		return false
 	}
@@ -76,7 +81,7 @@ func (p *Proxy) handle(ctx context.Context, cl *peer, c command) bsoncore.Docume
 	case c.transaction:
 		return p.transact(ctx, c)
 	case c.verb == "getMore":
-		return p.more(ctx, c)
+		return p.more(ctx, cl, c)
 	case c.verb == "killCursors":
 		return p.kill(ctx, c)
 	case c.verb == "bulkWrite":
@@ -108,15 +113,25 @@ func request(body bsoncore.Document) message.Message { return message.Message{Bo
 // exchange sends the message of a user's command to a server of a cluster and returns the reply. After an error
 // the outcome is unknown.
 func (p *Proxy) exchange(ctx context.Context, u *user, cluster *upstream.Cluster, want upstream.Want, m message.Message) (bsoncore.Document, from, error) {
+	return p.exchangeTo(ctx, u, cluster, want, m, nil)
+}
+
+// exchangeTo is exchange for a reply that may be passed on while it arrives; nil: it is not.
+func (p *Proxy) exchangeTo(ctx context.Context, u *user, cluster *upstream.Cluster, want upstream.Want, m message.Message, to upstream.Taker) (bsoncore.Document, from, error) {
 	m, err := p.fit(&want, m)
 	if err != nil {
 		return nil, from{}, err
 	}
-	return p.send(ctx, u, cluster, want, m)
+	return p.sendTo(ctx, u, cluster, want, m, to)
 }
 
 // send is exchange for a message that fits already.
 func (p *Proxy) send(ctx context.Context, u *user, cluster *upstream.Cluster, want upstream.Want, m message.Message) (bsoncore.Document, from, error) {
+	return p.sendTo(ctx, u, cluster, want, m, nil)
+}
+
+// sendTo is exchangeTo for a message that fits already.
+func (p *Proxy) sendTo(ctx context.Context, u *user, cluster *upstream.Cluster, want upstream.Want, m message.Message, to upstream.Taker) (bsoncore.Document, from, error) {
 	as, err := p.loginOf(u)
 	if err != nil {
 		return nil, from{}, err
@@ -133,7 +148,7 @@ func (p *Proxy) send(ctx context.Context, u *user, cluster *upstream.Cluster, wa
 	for _, s := range m.Sequences {
 		size += len(s.Docs) + len(s.Name) + 16
 	}
-	reply, err := conn.Exchange(ctx, out.Append(make([]byte, 0, size)))
+	reply, err := conn.ExchangeTo(ctx, out.Append(make([]byte, 0, size)), to)
 	if err != nil {
 		return nil, from{}, lostError{err}
 	}

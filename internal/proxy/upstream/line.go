@@ -131,8 +131,8 @@ func (l *line) alive() bool {
 }
 
 // exchange sends a request and returns the reply. After an error the line is of no further use. name is that of the
-// connection, for the error.
-func (l *line) exchange(ctx context.Context, name string, request []byte) (m message.Message, err error) {
+// connection, for the error. to is as in ExchangeTo.
+func (l *line) exchange(ctx context.Context, name string, request []byte, to Taker) (m message.Message, err error) {
 	if err := ctx.Err(); err != nil {
 		return m, topology.ConnectionError{ConnectionID: name, Wrapped: err}
 	}
@@ -146,23 +146,24 @@ func (l *line) exchange(ctx context.Context, name string, request []byte) (m mes
 	if _, err := l.Write(request); err != nil {
 		return m, topology.ConnectionError{ConnectionID: name, Wrapped: err}
 	}
-	h, b, err := l.read()
+	h, rest, err := message.ReadHeader(l.in, message.MaxMessage)
+	taken := false
+	if err == nil {
+		m, taken, err = l.take(h, request, rest, to)
+	}
+	var b []byte // the caller's
+	if err == nil && !taken {
+		b = message.Buffer(rest)
+		_, err = io.ReadFull(l.in, b)
+	}
 	if err != nil {
 		return m, topology.ConnectionError{ConnectionID: name, Wrapped: err}
+	}
+	if taken {
+		return m, nil
 	}
 	if m, err = message.Decode(h, b); err != nil {
 		return m, fmt.Errorf("%s sent a reply that is no message: %w", l.RemoteAddr(), err)
 	}
 	return m, nil
-}
-
-// read reads a message. Its bytes are the caller's.
-func (l *line) read() (h message.Header, b []byte, err error) {
-	h, rest, err := message.ReadHeader(l.in, message.MaxMessage)
-	if err != nil {
-		return h, nil, err
-	}
-	b = message.Buffer(rest)
-	_, err = io.ReadFull(l.in, b)
-	return h, b, err
 }

@@ -178,10 +178,16 @@ func (c *Conn) check() error {
 
 // Exchange sends a request and returns the reply. After an error the outcome of the request is unknown.
 func (c *Conn) Exchange(ctx context.Context, request []byte) (message.Message, error) {
+	return c.ExchangeTo(ctx, request, nil)
+}
+
+// ExchangeTo is Exchange for a getMore, whose batch a taker may take while it arrives. nil: the reply is read whole, as
+// it is on connections with TLS. Of a batch that was taken, the reply has no documents.
+func (c *Conn) ExchangeTo(ctx context.Context, request []byte, to Taker) (message.Message, error) {
 	var m message.Message
 	var err error
 	if c.line != nil {
-		m, err = c.line.exchange(ctx, c.conn.ID(), request)
+		m, err = c.line.exchange(ctx, c.conn.ID(), request, to)
 	} else {
 		m, err = c.byDriver(ctx, request)
 	}
@@ -214,8 +220,8 @@ func (c *Conn) byDriver(ctx context.Context, request []byte) (m message.Message,
 // answers returns an error for a reply to another request. Its data may be those of another user. No request allows
 // more than one reply, so each reply names its request.
 func (c *Conn) answers(m message.Message, request []byte) error {
-	_, id, _, _, _, ok := wiremessage.ReadHeader(request)
-	if !ok || m.ReplyTo != id {
+	if !answers(m.ReplyTo, request) {
+		_, id, _, _, _, _ := wiremessage.ReadHeader(request)
 		return fmt.Errorf("%s answered request %d instead of request %d", c.Address(), m.ReplyTo, id)
 	}
 	return nil

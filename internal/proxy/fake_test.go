@@ -32,6 +32,7 @@ type server struct {
 	listen net.Listener
 	router bool         // a mongos; otherwise the primary of a replica set
 	wire   atomic.Int32 // maxWireVersion
+	resets atomic.Bool  // a connection that breaks is reset, as by a machine whose server is gone
 	users  *login.Users // that may log in; nil: no login is needed
 	g      sync.WaitGroup
 
@@ -132,6 +133,9 @@ func (s *server) serve(conn net.Conn) {
 			reply = s.answer(c)
 		}
 		if reply == nil {
+			if tcp, ok := conn.(*net.TCPConn); ok && s.resets.Load() {
+				_ = tcp.SetLinger(0)
+			}
 			return
 		}
 		if err := s.write(c, conn, message.Message{ID: 1, ReplyTo: m.ID, Query: m.Query, Body: reply}.Append(nil)); err != nil {

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"syscall"
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
@@ -11,8 +12,10 @@ import (
 )
 
 // A driver sends a command again once. During an election it may then meet a connection of a second proxy that
-// has not noticed the end of the server either. So the proxy itself sends again what may be sent again, as a
-// router does. Its driver has learned of the lost server by then, and the next try waits for another one.
+// has not noticed the end of the server either. The server's machine resets such a connection when the command comes.
+// So the proxy itself sends a command again then, if that is safe, as a router does. Its driver has learned of the lost
+// server by then, and the next try waits for another one. All other failures are for the driver of the client, which
+// may be told not to repeat.
 
 // attempts is how often the proxy sends a command at most, as a router does.
 const attempts = 4
@@ -27,30 +30,20 @@ func (p *Proxy) serveAt(ctx context.Context, c command, cluster *upstream.Cluste
 }
 
 // insist is serveAt for a message that fits already. It sends a read, or a write that servers know by its number,
-// again if its server is lost or is no primary any longer.
+// again if its server's end of the connection is gone.
 func (p *Proxy) insist(ctx context.Context, c command, cluster *upstream.Cluster, want upstream.Want, m message.Message) (bsoncore.Document, from, error) {
 	for left := attempts - 1; ; left-- {
 		reply, server, err := p.send(ctx, c.user, cluster, want, m)
-		if left == 0 || ctx.Err() != nil || !c.repeatable() || !unserved(c, reply, err) {
+		if left == 0 || ctx.Err() != nil || !c.repeatable() || !gone(err) {
 			return reply, server, err
 		}
 	}
 }
 
-// lostError is the error of a server that gave no reply to a command.
-type lostError struct{ error }
-
-func (e lostError) Unwrap() error { return e.error }
-
-// unserved reports whether another server may serve a command.
-func unserved(c command, reply bsoncore.Document, err error) bool {
-	if err != nil {
-		return errors.As(err, &lostError{})
-	}
-	if c.retryable {
-		return labelled(reply, labelRetryable)
-	}
-	return codeOf(reply) == codeHostUnreachable // as unelected gives it
+// gone reports whether nobody has read a command: a server that has, and then breaks, ends its connection in order. It
+// is likely and no proof, so only what is safe is sent again.
+func gone(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // repeatable reports whether a command may be sent again after its outcome became unknown.

@@ -150,7 +150,7 @@ func (p *Proxy) sendTo(ctx context.Context, u *user, cluster *upstream.Cluster, 
 	}
 	reply, err := conn.ExchangeTo(ctx, out.Append(make([]byte, 0, size)), to)
 	if err != nil {
-		return nil, from{}, lostError{err}
+		return nil, from{}, err
 	}
 	server := from{address: conn.Address(), sharded: conn.Server().Kind == description.ServerKindMongos}
 	if v, err := reply.Body.LookupErr("$clusterTime"); err == nil {

@@ -122,7 +122,7 @@ func HeldUp(err error) bool {
 // names count, because callers decide those by looking at the collections.
 func WorthRepeating(err error) bool {
 	var server mongo.ServerError
-	if !errors.As(err, &server) || NeverSent(err) && !loginRefused(err) {
+	if !errors.As(err, &server) {
 		return true
 	}
 	return HeldUp(err) || OutcomeUnknown(err) || IsTransient(err) || server.HasErrorLabel("RetryableError") ||

@@ -100,13 +100,12 @@ func Severed(code int) bool { return slices.Contains(severed, code) }
 // OutcomeUnknown reports whether a failed write may have had an effect: no answer came, a router
 // lost the shard that had it, or a majority did not confirm it.
 func OutcomeUnknown(err error) bool {
-	// First, because the driver shows some of these errors as answers of a server.
-	if NeverSent(err) {
-		return false
-	}
 	var server mongo.ServerError
 	if !errors.As(err, &server) {
-		return true // the context ended or the connection broke
+		// The context ended or the connection broke. NeverSent is no proof here: the driver sends
+		// some commands again by itself, and its error of the last attempt hides that an earlier
+		// one was sent.
+		return true
 	}
 	if server.HasErrorLabel("UnknownTransactionCommitResult") {
 		return true

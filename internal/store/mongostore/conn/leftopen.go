@@ -87,8 +87,9 @@ func unanswered(err error) bool {
 		mongo.IsNetworkError(err) || mongo.IsTimeout(err) || errors.Is(err, record.ErrUnknown))
 }
 
-// NeverSent reports whether a command never left this process: there was no connection for it. It
-// says nothing about earlier attempts.
+// NeverSent reports whether a command never left this process: there was no connection for it. It is
+// for commands that the driver does not send again by itself (RunCommand). Of others, such as a
+// commit, an earlier attempt may have been sent.
 func NeverSent(err error) bool {
 	var selection topology.ServerSelectionError
 	var queue topology.WaitQueueTimeoutError

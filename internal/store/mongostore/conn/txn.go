@@ -103,9 +103,6 @@ func (n *Conn) commit(ctx context.Context, session *mongo.Session, what string) 
 		switch {
 		case err == nil:
 			return nil
-		// This attempt says nothing about the ones before.
-		case NeverSent(err) && !loginRefused(err):
-			return Concealed(err)
 		// The transaction is gone, so nothing was written, whatever came before.
 		case IsTransient(err):
 			unknown = false

@@ -33,7 +33,7 @@ func (p *Proxy) serveAt(ctx context.Context, c command, cluster *upstream.Cluste
 // again if its server's end of the connection is gone.
 func (p *Proxy) insist(ctx context.Context, c command, cluster *upstream.Cluster, want upstream.Want, m message.Message) (bsoncore.Document, from, error) {
 	for left := attempts - 1; ; left-- {
-		reply, server, err := p.send(ctx, c.user, cluster, want, m)
+		reply, server, err := p.send(ctx, c.user, cluster, want, m, nil)
 		if left == 0 || ctx.Err() != nil || !c.repeatable() || !gone(err) {
 			return reply, server, err
 		}

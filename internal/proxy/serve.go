@@ -122,16 +122,11 @@ func (p *Proxy) exchangeTo(ctx context.Context, u *user, cluster *upstream.Clust
 	if err != nil {
 		return nil, from{}, err
 	}
-	return p.sendTo(ctx, u, cluster, want, m, to)
+	return p.send(ctx, u, cluster, want, m, to)
 }
 
-// send is exchange for a message that fits already.
-func (p *Proxy) send(ctx context.Context, u *user, cluster *upstream.Cluster, want upstream.Want, m message.Message) (bsoncore.Document, from, error) {
-	return p.sendTo(ctx, u, cluster, want, m, nil)
-}
-
-// sendTo is exchangeTo for a message that fits already.
-func (p *Proxy) sendTo(ctx context.Context, u *user, cluster *upstream.Cluster, want upstream.Want, m message.Message, to upstream.Taker) (bsoncore.Document, from, error) {
+// send is exchangeTo for a message that fits already.
+func (p *Proxy) send(ctx context.Context, u *user, cluster *upstream.Cluster, want upstream.Want, m message.Message, to upstream.Taker) (bsoncore.Document, from, error) {
 	as, err := p.loginOf(u)
 	if err != nil {
 		return nil, from{}, err
